@@ -1,0 +1,24 @@
+"""tinyfm: a small autograd over NumPy and CuPy arrays, and the five founding language models."""
+
+__version__ = "0.1.0"
+
+from tinyfm import cuda, masks, ops
+from tinyfm.autograd import Tensor, no_grad, op, tensor
+from tinyfm.backend import manual_seed, settings
+from tinyfm.checking import GradientError, gradcheck
+from tinyfm.errors import InputError
+
+__all__ = [
+    "GradientError",
+    "InputError",
+    "Tensor",
+    "cuda",
+    "gradcheck",
+    "manual_seed",
+    "masks",
+    "no_grad",
+    "op",
+    "ops",
+    "settings",
+    "tensor",
+]

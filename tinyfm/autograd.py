@@ -1,0 +1,601 @@
+"""The autograd: Tensor, @op, backward, no_grad.  Read this file first.
+
+**Reverse mode in one paragraph.**  A computation is a graph: each op takes arrays and makes a new
+one.  Suppose we know g = dL/dy for the output y of an op.  The chain rule gives the gradient of
+each input x as the *vector-Jacobian product* (vjp) of g with the op's derivative, dL/dx = g dy/dx.
+Starting from dL/dL = 1 and walking the graph from the end to the start, every op's vjps are called
+once, and the gradients of all inputs appear at about the price of one more forward pass.
+
+**How an op is written.**  One pure function on raw arrays which returns its result and its vjps,
+so that a derivative stands beside its forward:
+
+    @op
+    def mul(a, b):
+        return a * b, (lambda g: g * b, lambda g: g * a)
+
+Everything that is the same for all ops is done here, once: Tensors are unwrapped, dtypes settled,
+nodes recorded, broadcast gradients summed, shapes and dtypes checked, gradients accumulated.
+No op is imported here; `tinyfm.ops` attaches operators and methods to Tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import operator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ContextDecorator, contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+
+from tinyfm.backend import Array, array_module, device_of, is_array, to_numpy
+
+# One clock numbers the nodes and dates the writes into leaves.  A node's inputs were made before
+# it, so descending ids are a topological order; and a write that is younger than a node came after
+# the node saved what its backward needs.
+_clock = itertools.count(1)
+_last_write = 0  # the date of the youngest write anywhere
+
+_recording: ContextVar[bool] = ContextVar("recording", default=True)
+
+
+class no_grad(ContextDecorator):
+    """`with no_grad():` or `@no_grad()`: ops record nothing, results require no gradient."""
+
+    def __enter__(self) -> no_grad:
+        self._token = _recording.set(False)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _recording.reset(self._token)
+
+    def _recreate_cm(self) -> no_grad:  # a decorated function may call itself: a token per call
+        return type(self)()
+
+
+# -- Tensor ---------------------------------------------------------------------------------------
+
+
+class Tensor:
+    """An array that remembers how it was made.
+
+    A *leaf* is made by the user (`tinyfm.tensor`, a layer's Parameter); its gradient is collected
+    in `.grad`, a plain array of its own that is shared with nothing.  The result of an op is an
+    interior tensor: it holds the Node that made it, and its gradient is handed on and dropped.
+    """
+
+    __slots__ = ("__weakref__", "_data", "_node", "_written", "grad", "requires_grad")
+    __array_ufunc__ = (
+        None  # so that `array + tensor` comes to Tensor.__radd__, and np.exp(t) raises
+    )
+
+    def __init__(self, data: Any, requires_grad: bool = False) -> None:
+        """Wrap an array without copying it; Python numbers and lists become float32 arrays."""
+        self._data: Array = data if is_array(data) else _default_array(data)
+        self._node: Node | None = None
+        self._written = [0]  # when the storage was last written; views and detach() share the list
+        self.grad: Array | None = None
+        self.requires_grad = requires_grad
+        if requires_grad and self._data.dtype.kind != "f":
+            raise TypeError(
+                f"requires_grad on a tensor of {self._data.dtype}: only floating-point tensors "
+                "have gradients; convert with astype(float32)"
+            )
+
+    # what it holds
+
+    @property
+    def data(self) -> Array:
+        """A read-only view of the array; `t.data = x` writes x (same shape and dtype) into it."""
+        view = self._data.view()
+        if isinstance(view, np.ndarray):
+            view.flags.writeable = False
+        return view
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if self._node is not None:
+            raise RuntimeError("data of the result of an op cannot be set: write into a leaf")
+        value = value._data if isinstance(value, Tensor) else value
+        if not is_array(value):
+            value = array_module(self._data).asarray(value, self.dtype)
+        if value.shape != self.shape or value.dtype != self.dtype:
+            raise (ValueError if value.shape != self.shape else TypeError)(
+                f"data of shape {self.shape} and {self.dtype} cannot become {value.shape} "
+                f"{value.dtype}: give an array of the same shape and dtype"
+            )
+        with self.writing() as array:
+            array[...] = value
+
+    @contextmanager
+    def writing(self) -> Iterator[Array]:
+        """The array itself, to be written in place (optimizers, loaders); the write is dated.
+
+        A backward whose graph is older than the write raises, since it would use the new values.
+        """
+        global _last_write
+        self._written[0] = _last_write = next(_clock)
+        yield self._data
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._data.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._data.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self._data.ndim
+
+    @property
+    def size(self) -> int:
+        return self._data.size
+
+    @property
+    def device(self) -> str:
+        """ "cpu", or "cuda:0" and so on."""
+        return device_of(self._data)
+
+    def numpy(self) -> np.ndarray:
+        """The values as a NumPy array: a read-only view on the CPU, a copy from a GPU."""
+        return to_numpy(self.data)
+
+    def item(self) -> float | int | bool:
+        """The one element as a Python number; on a GPU this waits for the device."""
+        if self.size != 1:
+            raise ValueError(f"item() needs one element, and the shape is {self.shape}")
+        return self._data.item()
+
+    def detach(self) -> Tensor:
+        """The same values (and the same memory) without history."""
+        out = Tensor(self._data)
+        out._written = self._written
+        return out
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if not isinstance(self._data, np.ndarray):
+            raise TypeError(f"a tensor on {self.device} becomes a NumPy array only by .numpy()")
+        return np.array(self.data, dtype, copy=copy)
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        raise TypeError("a tensor has no truth value: compare its .item() or its .data")
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    __hash__ = object.__hash__  # by identity, although == compares elementwise
+
+    def __repr__(self) -> str:
+        values = np.array2string(to_numpy(self._data), separator=", ", prefix="tensor(")
+        kind = "" if self.dtype == np.float32 else f", dtype={self.dtype}"
+        return f"tensor({values}{kind}{', requires_grad=True' if self.requires_grad else ''})"
+
+    # gradients
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this interior tensor in `.grad`, for study."""
+        if self._node is not None:
+            self._node.retained = weakref.ref(self)  # weak: the node must not keep its result alive
+
+    def backward(self, gradient: Any = None, retain_graph: bool = False) -> None:
+        """Add d self / d leaf, times `gradient`, to the `.grad` of every leaf that self depends on.
+
+        gradient: array of self's shape; may be left out when self has one element (it is 1 then).
+        The graph is freed while it is walked; `retain_graph=True` keeps it for a second backward.
+        """
+        if not self.requires_grad:
+            raise RuntimeError("backward() of a tensor that depends on no leaf with requires_grad")
+        xp = array_module(self._data)
+        if gradient is None:
+            if self.size != 1:
+                raise ValueError(
+                    f"backward() of shape {self.shape} needs a gradient of that shape: "
+                    "give one, or reduce to one element with sum() or mean()"
+                )
+            gradient = xp.ones(self.shape, self.dtype)
+        gradient = gradient._data if isinstance(gradient, Tensor) else gradient
+        gradient = xp.asarray(gradient, self.dtype)
+        if gradient.shape != self.shape:
+            raise ValueError(f"backward(): gradient {gradient.shape} for a result {self.shape}")
+        if self._node is None:
+            _accumulate(self, gradient, own=False)
+        else:
+            _backward(self._node, gradient, retain_graph)
+
+
+def tensor(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tensor:
+    """A leaf with a copy of `data`: arrays keep their dtype, numbers and lists become float32.
+
+    >>> x = tensor([1.0, 2.0], requires_grad=True)
+    >>> x.dtype
+    dtype('float32')
+    """
+    data = data._data if isinstance(data, Tensor) else data
+    data = data if is_array(data) else _default_array(data)
+    return Tensor(data.astype(dtype or data.dtype, order="C"), requires_grad)
+
+
+def _default_array(data: Any) -> np.ndarray:
+    """A NumPy array of Python numbers and lists (float32) or of a NumPy scalar (its dtype)."""
+    array = np.asarray(data)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"a tensor holds numbers, not {type(data).__name__} {data!r}"[:200])
+    return array if isinstance(data, np.generic) else array.astype(np.float32)
+
+
+# -- the graph ------------------------------------------------------------------------------------
+
+
+class Node:
+    """One call of an op in the graph: its vjps, and where their gradients go.
+
+    Nodes point backward only, to the nodes and leaves that they used; nobody points forward.  So
+    there is no reference cycle, and an unused graph is freed by reference counting alone.
+    """
+
+    __slots__ = (
+        "__weakref__", "dtype", "id", "name", "parents", "retained", "shape", "vjps", "written",
+    )  # fmt: skip
+
+    def __init__(self, name: str, vjps: Any, parents: Sequence[Any], written: list) -> None:
+        self.id = next(_clock)
+        self.name = name
+        self.vjps = vjps  # a tuple with a function or None per argument, or one joint function
+        self.parents = parents  # per argument the Node or leaf that wants its gradient, or None
+        self.written = written  # the write dates of the storages that the vjps may look at
+        self.retained: Any = None
+
+    def attach(self, out: Tensor) -> None:
+        """Be the node that made `out`."""
+        self.shape, self.dtype = out._data.shape, out._data.dtype
+        out._node = self
+        out.requires_grad = True
+
+
+class _Slot:
+    """In place of vjps, for one result of several (split): its place in the gradient's tuple."""
+
+    __slots__ = ("count", "index")
+
+    def __init__(self, index: int, count: int) -> None:
+        self.index, self.count = index, count
+
+
+def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
+    """Walk the graph from `root` in descending order of ids.
+
+    Why an order at all: a node may hand on its gradient only when it is complete, that is after all
+    its consumers have delivered.  In b = a + a; c = b + b, following each use as it is found would
+    call b's vjp once for each path: twice here, 2**60 times after 60 such doublings, and with
+    partial gradients at that.  A consumer is always made after what it consumes, so walking by
+    falling id meets it first.  Nothing recurses: 20,000 ops in a chain are no problem.
+    """
+    order = [root]
+    seen = {root}
+    for node in order:  # grows while it is walked
+        if node.vjps is None:
+            raise RuntimeError(
+                f"backward() through {node.name!r} whose graph has been freed by an earlier "
+                "backward(): use retain_graph=True in the earlier one, or compute the result again"
+            )
+        if node.id < _last_write and any(written[0] > node.id for written in node.written):
+            raise RuntimeError(
+                f"backward() through {node.name!r}: a tensor that it used was written since "
+                "(an optimizer step, a loader or `.data = `); call backward() before that"
+            )
+        for parent in node.parents:
+            if type(parent) is Node and parent not in seen:
+                seen.add(parent)
+                order.append(parent)
+    order.sort(key=operator.attrgetter("id"))
+    del seen, node
+
+    grads: dict[Node, Any] = {root: gradient}
+    owned: set[Node] = set()  # nodes whose gradient array was made here and may be added to
+    while order:
+        node = order.pop()
+        g = grads.pop(node)
+        if node.retained is not None and (kept := node.retained()) is not None:
+            _accumulate(kept, g, own=False)
+        if type(node.vjps) is _Slot:
+            slot, parent = node.vjps, node.parents[0]
+            parts = grads.get(parent, (None,) * slot.count)
+            grads[parent] = (*parts[: slot.index], g, *parts[slot.index + 1 :])
+        else:
+            _deliver(node, g, grads, owned, retain_graph)
+        if not retain_graph:
+            node.vjps, node.parents, node.written = None, (), ()
+
+
+def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Node], keep: bool) -> None:
+    """Call the vjps of a node with its gradient g, and add their results to its parents' gradients.
+
+    Two gradients of an interior tensor are summed *out of place* the first time: the arrays belong
+    to whoever made them, and add, for one, hands the very same g to both of its inputs.  A `+=`
+    here would change the other input's gradient too, silently.  The sum is ours; what comes later
+    may be added in place.
+    """
+    vjps, parents = node.vjps, node.parents
+    joint = callable(vjps)
+    gradients = vjps(g) if joint else vjps
+    if len(gradients) != len(parents):
+        raise TypeError(
+            f"op {node.name!r}: {len(gradients)} vjps or gradients for {len(parents)} arguments"
+        )
+    for i, parent in enumerate(parents):
+        if parent is None or gradients[i] is None:
+            continue
+        grad = gradients[i] if joint else vjps[i](g)
+        if not isinstance(grad, np.ndarray) and not is_array(grad):
+            grad = np.asarray(grad)  # NumPy makes scalars of 0-d results
+        leaf = type(parent) is not Node
+        target = parent._data if leaf else parent
+        shape = target.shape
+        if grad.shape != shape:
+            grad = _sum_to_shape(grad, shape)
+        if grad.shape != shape or grad.dtype != target.dtype:
+            raise TypeError(
+                f"op {node.name!r}: the gradient of argument {i} is {grad.shape} {grad.dtype}, "
+                f"and the argument is {shape} {target.dtype}"
+            )
+        if leaf:
+            if parent.grad is not None:
+                parent.grad += grad
+            else:
+                own = not keep and _is_new(grad, g, gradients if joint else ())
+                _accumulate(parent, grad, own)
+        elif parent not in grads:
+            grads[parent] = grad
+        elif parent in owned:
+            grads[parent] += grad
+        else:
+            total = grads[parent] + grad
+            grads[parent] = total if is_array(total) else np.asarray(total)
+            owned.add(parent)
+
+
+def _is_new(grad: Array, g: Any, gradients: Sequence[Any]) -> bool:
+    """Whether grad was made by this very call of a vjp and by nothing else is referred to."""
+    others = (*g, *gradients) if type(g) is tuple else (g, *gradients)
+    uses = sum(1 for x in others if x is grad or (x is not None and x.base is grad))
+    return grad.base is None and uses <= 1 and grad is not g
+
+
+def _sum_to_shape(g: Array, shape: tuple[int, ...]) -> Array:
+    """Sum g over the axes along which an input of `shape` was broadcast.
+
+    Broadcasting copies an entry to many places; by the chain rule its gradient is the sum over all
+    of them.  So a bias (D,) added to (B, T, D) gets the sum over B and T.
+    """
+    extra = g.ndim - len(shape)
+    stretched = tuple(
+        i for i in range(g.ndim) if i < extra or (shape[i - extra] == 1 and g.shape[i] != 1)
+    )
+    return g.sum(stretched, dtype=g.dtype).reshape(shape) if stretched else g
+
+
+def _accumulate(leaf: Tensor, grad: Array, own: bool) -> None:
+    """Add to leaf.grad, which is contiguous, writable and shared with nobody from the start.
+
+    own: grad is a new array that nobody else will look at, so it may become .grad itself.
+    """
+    if leaf.grad is not None:
+        leaf.grad += grad
+    elif own and grad.base is None and grad.flags.c_contiguous:
+        leaf.grad = grad
+    else:
+        leaf.grad = grad.copy(order="C")
+
+
+# -- ops ------------------------------------------------------------------------------------------
+
+registry: list[Callable[..., Any]] = []  # every op in the order of definition; the tests go by it
+
+
+def op(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a differentiable op of `f(*arguments, *, options, needs=None) -> (result, vjps)`.
+
+    Parameters before the `*` are the op's arguments: Tensor, array, number, list, Mask or None, by
+    position or name.  Keyword-only parameters are options, and a Tensor there is a TypeError.
+    An op of any number of arguments (`*arrays`) also takes them as one list.
+
+    vjps: a tuple with one function g -> gradient, or None (ids, labels, conditions), per argument;
+    or, where the gradients share work, one joint function g -> tuple.  A result may be a tuple of
+    arrays; its g is a tuple then, with None for the parts that were not used.
+    needs: one boolean per argument for ops that name it, all False when nothing is recorded: what
+    no gradient needs is then neither saved nor computed.
+
+    A function writes neither into its inputs nor into what it keeps for its vjps, and a vjp returns
+    g, a view of it or a new array.  `f.__wrapped__` is the raw function.
+    """
+    kinds = inspect.signature(function).parameters.values()
+    arguments = [p for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
+    count = len(arguments)
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in kinds)
+    wants_needs = any(p.name == "needs" for p in kinds)
+    numeric: set[int] = set()  # the positions seen to have a vjp: integers there are numbers
+    name = function.__name__
+
+    @functools.wraps(function)
+    def apply(*args: Any, **options: Any) -> Any:
+        if options or len(args) != count:
+            args = _bind(name, arguments, variadic, args, options)
+        arrays, parents, written, wanted, dtype, unsettled = _unwrap(name, args, numeric)
+        record = wanted and _recording.get()
+        if wants_needs:
+            options["needs"] = tuple([record and p is not None for p in parents])
+        try:
+            result, vjps = apply.__wrapped__(*arrays, **options)
+        except ValueError as error:
+            raise _with_op(name, arrays, error) from error
+        if unsettled:
+            # A joint vjp does not tell: there the result's dtype shows that integers were numbers.
+            joint = callable(vjps) and getattr(result, "dtype", dtype) != dtype
+            numbers = [i for i in unsettled if (joint if callable(vjps) else vjps[i])]
+            if numbers:
+                numeric.update(numbers)
+                for i in numbers:
+                    arrays[i] = arrays[i].astype(dtype)
+                result, vjps = apply.__wrapped__(*arrays, **options)
+
+        if type(result) is tuple:
+            outs = tuple([_wrap(r, args, dtype) for r in result])
+            if record:
+                node = Node(name, vjps, parents, [*written, *(out._written for out in outs)])
+                for i, out in enumerate(outs):
+                    Node(name, _Slot(i, len(outs)), (node,), []).attach(out)
+            return outs
+        out = _wrap(result, args, dtype)
+        if record and out._data.dtype.kind == "f":
+            written.append(out._written)
+            Node(name, vjps, parents, written).attach(out)
+        return out
+
+    registry.append(apply)
+    return apply
+
+
+def _bind(
+    name: str, arguments: list, variadic: bool, args: tuple, options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """All arguments in order: defaults filled in, those given by name moved out of the options."""
+    if variadic and len(args) == 1 and isinstance(args[0], list | tuple):
+        args = tuple(args[0])
+    for p in arguments[len(args) :]:
+        if p.name not in options and p.default is p.empty:
+            raise TypeError(f"op {name!r}: argument {p.name!r} is missing")
+        args += (options.pop(p.name, p.default),)
+    for key, value in options.items():
+        if isinstance(value, Tensor):
+            raise TypeError(f"op {name!r}: {key!r} is an option, not an argument: no Tensor here")
+    return args
+
+
+def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
+    """(arrays, parents, write dates of the storages, is any gradient wanted, dtype, unsettled).
+
+    The dtype law: scalars, integers and plain float arrays take the dtype of the floating Tensor
+    that they meet.  (NumPy alone would turn float32 into float64 at the first np.float64 scalar.)
+    Whether an integer is a number or an id only its vjp tells: those are returned as `unsettled`.
+    """
+    arrays: list[Any] = []
+    parents: list[Any] = []
+    written: list[list[int]] = []
+    dtype = kind = None
+    plain = wanted = False
+    for a in args:
+        if isinstance(a, Tensor):
+            written.append(a._written)
+            if a.requires_grad:
+                wanted = True
+                parents.append(a if a._node is None else a._node)
+            else:
+                parents.append(None)
+            a = a._data
+            if a.dtype is not dtype:
+                if a.dtype.kind != "f":
+                    plain = True
+                elif dtype is None:
+                    dtype = a.dtype
+                elif a.dtype != dtype:
+                    raise TypeError(
+                        f"op {name!r}: tensors of {dtype} and {a.dtype}; convert one with astype()"
+                    )
+            if type(a) is not kind:
+                if kind is not None:
+                    raise _mixed(name, arrays, a)
+                kind = type(a)
+        else:
+            parents.append(None)
+            if a is not None:
+                plain = True
+        arrays.append(a)
+    unsettled: list[int] = []
+    if plain:
+        dtype, unsettled = _settle(name, arrays, dtype, kind, numeric)
+    return arrays, parents, written, wanted, dtype, unsettled
+
+
+def _settle(
+    name: str, arrays: list, dtype: Any, kind: Any, numeric: set[int]
+) -> tuple[Any, list[int]]:
+    """Make arrays of numbers and lists, in place in `arrays`; return (dtype, unsettled).
+
+    dtype: of the floating Tensor; else of the plain float arrays; else float32 if there is a float
+    or nothing but numbers and lists; else None: integer Tensors and arrays among themselves.
+    """
+    given = [a for a in arrays if is_array(a)]
+    if dtype is None and any(a.dtype.kind == "f" for a in given):
+        dtype = np.result_type(*(a.dtype for a in given if a.dtype.kind == "f"))
+    xp = array_module(given[0]) if given else np
+    values = []  # (position, array) of what holds numbers: neither None nor a Mask
+    for i, a in enumerate(arrays):
+        if isinstance(a, bool | int | float | list | tuple | np.generic):
+            a = xp.asarray(a)
+            if dtype is None and (a.dtype.kind == "f" or not given):
+                dtype = np.dtype(np.float32)
+        elif not is_array(a):
+            continue
+        elif kind is not None and type(a) is not kind:
+            raise _mixed(name, given, a)
+        values.append((i, a))
+    unsettled = []
+    for i, a in values:
+        if dtype is not None and a.dtype != dtype:
+            if a.dtype.kind == "f" or i in numeric:
+                a = a.astype(dtype)
+            else:
+                unsettled.append(i)
+        arrays[i] = a
+    return dtype, unsettled
+
+
+def _mixed(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
+    other = next(x for x in arrays if is_array(x) and type(x) is not type(a))
+    return TypeError(
+        f"op {name!r}: arrays on {device_of(other)} and on {device_of(a)}; move one of them, "
+        "with model.to(device) or backend.to_device(array, device)"
+    )
+
+
+def _with_op(name: str, arrays: Sequence[Any], error: ValueError) -> ValueError:
+    """The same error, saying the op and what it was given."""
+    if type(error) is not ValueError:
+        return error
+    given = ", ".join(f"{a.shape} {a.dtype}" for a in arrays if is_array(a))
+    return ValueError(f"op {name!r} of {given}: {error}")
+
+
+def _wrap(result: Any, args: Sequence[Any], dtype: Any) -> Tensor:
+    """A Tensor of an op's result; one that shares an input's memory shares its write date too."""
+    if not is_array(result):
+        result = np.asarray(result)  # NumPy makes scalars of 0-d results
+    if dtype is None and result.dtype == np.float64:
+        result = result.astype(np.float32)  # made of integers alone: exp, mean, division
+    out = Tensor.__new__(Tensor)  # __init__ checks what is certain here
+    out._data = result
+    out._node = out.grad = None
+    out.requires_grad = False
+    base = result.base
+    for a in args:
+        if isinstance(a, Tensor) and (
+            a._data is result or (base is not None and (base is a._data or base is a._data.base))
+        ):
+            out._written = a._written
+            return out
+    out._written = [0]
+    return out

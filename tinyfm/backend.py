@@ -1,0 +1,211 @@
+"""What lies under the engine: the array library, the random generator, blocks of rows, memory.
+
+An array's own type says where it lives, and nothing else does: `array_module(x)` is NumPy for
+NumPy's arrays and CuPy for CuPy's, so that a model on the CPU and one on the GPU run side by side
+in one process.  NumPy is the only import; CuPy comes in with the first array that is one of its.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Array = Any  # a NumPy or CuPy array
+
+
+# -- arrays and devices ---------------------------------------------------------------------------
+
+
+def array_module(x: Array) -> Any:
+    """NumPy for a NumPy array, else the library whose module defines the array's class (CuPy)."""
+    return np if isinstance(x, np.ndarray) else sys.modules[type(x).__module__]
+
+
+def is_array(x: object) -> bool:
+    """Whether x is an array of NumPy or of another library (NumPy's scalars are not arrays)."""
+    return isinstance(x, np.ndarray) or (
+        hasattr(x, "dtype") and hasattr(x, "ndim") and not isinstance(x, np.generic)
+    )
+
+
+def device_of(x: Array) -> str:
+    """The device's name: "cpu" for NumPy, "cuda:0" and so on for CuPy."""
+    if isinstance(x, np.ndarray):
+        return "cpu"
+    device = getattr(x, "device", None)
+    return f"cuda:{device.id}" if hasattr(device, "id") else type(x).__module__
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """The NumPy array with x's values: x itself on the CPU, a copy from the device elsewhere."""
+    return x if isinstance(x, np.ndarray) else x.get()
+
+
+def to_device(x: Array, device: str) -> Array:
+    """x on `device` ("cpu" or "cuda"): x itself when it is there already."""
+    if device == "cpu":
+        return to_numpy(x)
+    if device.partition(":")[0] != "cuda":
+        raise ValueError(f"device {device!r} is unknown: use 'cpu' or 'cuda'")
+    import cupy
+
+    return cupy.asarray(x)
+
+
+# -- randomness -----------------------------------------------------------------------------------
+
+_generator = np.random.Generator(np.random.PCG64(0))
+
+
+def generator() -> np.random.Generator:
+    """The one generator: weights are initialised and seeds of dropout masks are drawn from it.
+
+    Its state (`generator().bit_generator.state`) is what a checkpoint saves.
+    """
+    return _generator
+
+
+def manual_seed(seed: int) -> None:
+    """Start the one generator anew, so that everything random that follows repeats."""
+    _generator.bit_generator.state = np.random.PCG64(seed).state
+
+
+def draw_seed() -> int:
+    """An integer for an op that needs randomness; the same state gives the same one."""
+    return int(_generator.integers(1 << 63))
+
+
+def keep_mask(seed: int, p: float, rows: int, width: int, like: Array, start: int = 0) -> Array:
+    """A bool array (rows, width), True with probability 1 - p: what dropout keeps.
+
+    It is the part from row `start` of a mask without end that depends on seed, p and width alone,
+    so that blocks of rows may be drawn in any order.  Drawn as bytes where 256 p is whole, else as
+    16-bit integers: several times cheaper than uniform floats, and p is exact to 2**-17.  CPU and
+    GPU masks differ.
+    """
+    bits, kind = (8, np.uint8) if (p * 256).is_integer() else (16, np.uint16)
+    threshold = round(p * 2**bits)
+    xp = array_module(like)
+    if threshold == 2**bits:
+        return xp.zeros((rows, width), bool)
+    if xp is not np:
+        draws = xp.random.RandomState(seed % 2**32).randint(0, 2**bits, (rows, width), kind)
+        return draws >= threshold
+    words = -(-width * bits // 64)  # 64-bit words a row
+    draws = np.random.PCG64(seed).advance(start * words).random_raw(rows * words)
+    return draws.view(kind).reshape(rows, -1)[:, :width] >= threshold
+
+
+# -- rows -----------------------------------------------------------------------------------------
+
+
+def scatter_add_rows(rows: int, ids: Array, values: Array) -> Array:
+    """A new (rows, D) array that holds at row r the sum of values[i] (N, D) over all ids[i] == r.
+
+    A plain `table[ids] += values` would keep only the last of several equal ids.  NumPy's `add.at`
+    has a fast path for one dimension, which is why the rows are addressed entry by entry.
+    """
+    xp = array_module(values)
+    width = values.shape[1]
+    table = xp.zeros((rows, width), values.dtype)
+    entries = ids.reshape(-1, 1) * width + xp.arange(width)
+    xp.add.at(table.reshape(-1), entries.reshape(-1), values.reshape(-1))
+    return table
+
+
+@dataclass(frozen=True)
+class _Settings:
+    block_bytes: int = 1 << 20  # the size at which a pass over rows is cut into blocks
+    threads: int = 2
+
+
+_settings = _Settings()
+
+
+@contextmanager
+def settings(*, block_bytes: int | None = None, threads: int | None = None) -> Iterator[None]:
+    """Set the bytes of a block and the number of threads of the row-blocked CPU paths.
+
+    >>> with settings(block_bytes=64, threads=2):  # what the tests use to force small blocks
+    ...     pass
+    """
+    global _settings
+    before = _settings
+    given = {"block_bytes": block_bytes, "threads": threads}
+    for name, value in given.items():
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}: it must be at least 1")
+    _settings = replace(before, **{k: v for k, v in given.items() if v is not None})
+    try:
+        yield
+    finally:
+        _settings = before
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="tinyfm")
+
+
+def block_bytes() -> int:
+    """Bytes that one block of a row-blocked pass should hold."""
+    return _settings.block_bytes
+
+
+def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> None:
+    """Call work(start, stop) over consecutive blocks of `count` items of `bytes_each` bytes.
+
+    A block goes through all steps of a fused op while it is in the cache, and two threads take
+    turns at the blocks (NumPy releases the GIL inside its loops).  What fits into one block is one
+    plain call: small arrays do not pay for any of it.
+    """
+    size = max(1, _settings.block_bytes // max(1, bytes_each))
+    if size >= count:
+        work(0, count)
+        return
+    starts = range(0, count, size)
+    run = map if _settings.threads == 1 else _pool(_settings.threads).map
+    for _ in run(lambda start: work(start, min(start + size, count)), starts):
+        pass  # waiting for each result hands on an exception of its block
+
+
+def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:
+    """Call work on the same blocks of rows of all arrays (None stays None); whole on a GPU."""
+    if not isinstance(first, np.ndarray):
+        work(first, *others)
+        return
+
+    def block(start: int, stop: int) -> None:
+        work(*(None if a is None else a[start:stop] for a in (first, *others)))
+
+    by_blocks(block, len(first), first.nbytes // max(1, len(first)))
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # the constants of glibc's malloc.h
+
+
+def keep_memory(limit: int = 1 << 30) -> bool:
+    """Tell glibc's allocator to keep freed blocks up to `limit` bytes; True where it was done.
+
+    By default every temporary of a few hundred KB goes back to the kernel and its pages fault anew
+    at the next step, which costs more than the arithmetic.  Training and generation call this once;
+    the variable TINYFM_KEEP_MEMORY=0 leaves the allocator alone (see training.py).
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):  # another C library, musl for one
+        return False
+    limit = min(limit, (1 << 31) - 1)
+    return bool(mallopt(_M_MMAP_THRESHOLD, limit) and mallopt(_M_TRIM_THRESHOLD, limit))

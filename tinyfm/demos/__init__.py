@@ -1,0 +1,1 @@
+"""The commands: each module here runs as `python -m tinyfm.demos.NAME`."""

@@ -1,0 +1,186 @@
+"""What all commands share: exit statuses, UTF-8 streams, standard input by line, common options.
+
+A command builds a `Parser`, does its work in `main(args)`, and ends with
+`sys.exit(cli.run(main, parser))`. Results go to standard output, everything else to standard error.
+"""
+
+import argparse
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NoReturn
+
+from tinyfm import cuda
+from tinyfm.errors import InputError
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaints are InputErrors, so that `run` prints them as one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see --help)")
+
+
+def run(
+    main: Callable[[argparse.Namespace], int | None],
+    parser: Parser,
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Parse the command line, call `main(args)` and return the exit status.
+
+    0: done, also when the reader of standard output has left early (`| head -1`).
+    2: bad input (InputError, OSError, wrong options): one line on standard error.
+    130: Ctrl-C. A command that has work to save catches KeyboardInterrupt, saves and raises again.
+    Any other exception is a bug and leaves as it is: Python prints the traceback, status 1.
+    """
+    use_utf8()
+    try:
+        try:
+            return main(parser.parse_args(arguments)) or 0
+        finally:
+            # Here and not at exit, where a closed pipe could no longer be caught. Print, unlike
+            # sys.stdout.flush(), also works in a process started without standard output.
+            print(end="", flush=True)
+    except BrokenPipeError:  # an OSError, but not one that anybody needs to hear of
+        # Python flushes once more at exit: let what is left in the buffers go nowhere.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for descriptor in (1, 2):  # both, for `2>&1 | head` ties them to the same pipe
+            os.dup2(nowhere, descriptor)
+        return 0
+    except (InputError, OSError) as error:
+        report(parser, _message(error))
+        return 2
+    except KeyboardInterrupt:
+        report(parser, "interrupted")
+        return 130
+
+
+def report(parser: argparse.ArgumentParser, message: str) -> None:
+    """One line on standard error, `PROG: message`."""
+    print(f"{parser.prog}: {' '.join(message.splitlines())}", file=sys.stderr)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def use_utf8() -> None:
+    """UTF-8 on all three streams, whatever the locale says.
+
+    What UTF-8 cannot express (a lone surrogate out of a file name or of JSON) is printed as an
+    escape. Every line is written at once, so that a program at the other end of a pipe gets its
+    answer before it asks again.
+    """
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def read_stdin_lines() -> Iterator[str]:
+    """The lines of standard input as they arrive, blank ones too, without their line ends.
+
+    Decoded here by line, for Python's own decoder reads ahead: it would fail before the good
+    lines in front of a bad one are out, and could not say which line is bad.
+    """
+    if sys.stdin is None:  # started with standard input closed
+        return
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            # A byte-order mark can only stand at the very beginning.
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"standard input:{number}: not valid UTF-8 "
+                f"(byte 0x{line[error.start]:02x} at position {error.start + 1})"
+            ) from None
+        yield text.rstrip("\r\n")
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """--seed and --device."""
+    parser.add_argument(
+        "--seed", type=seed, default=0, metavar="N", help="of all randomness (default: 0)"
+    )
+    parser.add_argument(
+        "--device",
+        choices=("cpu", "cuda", "auto"),
+        default="cpu",
+        help="auto: the GPU if there is one (default: cpu)",
+    )
+
+
+def choose_device(args: argparse.Namespace) -> Literal["cpu", "cuda"]:
+    """The device that --device asks for; without a GPU, cuda is an error and auto says so."""
+    if args.device == "cpu":
+        return "cpu"
+    ok, reason = cuda.status()
+    if ok:
+        return "cuda"
+    if args.device == "cuda":
+        raise InputError(f"argument --device: cuda: {reason}; or use --device cpu")
+    print(f"no GPU, using the CPU: {reason}", file=sys.stderr)
+    return "cpu"
+
+
+# Types for add_argument. argparse puts "argument --steps: " in front of what they complain of.
+
+
+def positive_int(value: str) -> int:
+    """A whole number of at least 1."""
+    return _whole_number(value, least=1)
+
+
+def seed(value: str) -> int:
+    """A whole number of at least 0."""
+    return _whole_number(value, least=0)
+
+
+def positive_float(value: str) -> float:
+    """A finite number above 0."""
+    number = _number(value)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"give a number above 0, not {value!r}")
+    return number
+
+
+def probability(value: str) -> float:
+    """A number from 0 to 1."""
+    number = _number(value)
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"give a number from 0 to 1, not {value!r}")
+    return number
+
+
+def text(value: str) -> str:
+    """Words, not a file name: read as UTF-8 whatever the locale.
+
+    In a C locale Python hides each byte beyond ASCII in a surrogate, which suits file names (they
+    turn back into the same bytes) but is no text.
+    """
+    try:
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise argparse.ArgumentTypeError(f"give UTF-8 text, not {value!r}") from None
+
+
+def _whole_number(value: str, least: int) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise argparse.ArgumentTypeError(f"give a whole number of at least {least}, not {value!r}")
+    return number
+
+
+def _number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        return math.nan

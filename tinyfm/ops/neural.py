@@ -1,0 +1,476 @@
+"""What networks are made of: activations, softmax, norms, dropout, linear, embedding, losses.
+
+The fused ops go through all their steps on a block of rows while it is in the cache, on two threads
+(`backend.by_rows`); on a GPU the same lines run on whole arrays.  Each has a composed twin in
+tinyfm_tests/reference.py, made of basic ops, which it must equal forward and backward.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tinyfm.autograd import op
+from tinyfm.backend import array_module, block_bytes, by_rows, keep_mask, scatter_add_rows
+from tinyfm.ops.erf import erf
+
+
+def _as_rows(x):
+    """x as a matrix of its last axis: (..., D) -> (N, D); a 0-d x as one row of one entry."""
+    return x.reshape(-1, x.shape[-1]) if x.size and x.ndim else x.reshape(_rows_shape(x))
+
+
+def _rows_shape(x):
+    width = x.shape[-1] if x.ndim else 1
+    return math.prod(x.shape[:-1]), width
+
+
+# -- activations ----------------------------------------------------------------------------------
+
+
+@op
+def relu(x):
+    """max(x, 0) (Nair and Hinton 2010); the derivative at 0 is 0."""
+    return array_module(x).maximum(x, 0), (lambda g: g * (x > 0),)
+
+
+@op
+def sigmoid(x):
+    """1 / (1 + exp(-x)), written as a tanh, which cannot overflow.  dy/dx = y (1 - y)."""
+    y = _sigmoid(x)
+    return y, (lambda g: g * (y * (1 - y)),)
+
+
+def _sigmoid(x):
+    return 0.5 * array_module(x).tanh(0.5 * x) + 0.5
+
+
+@op
+def silu(x):
+    """x sigmoid(x), also called swish (Elfwing et al. 2017); Marian's activation."""
+    s = _sigmoid(x)
+    return x * s, (lambda g: g * (s + x * s * (1 - s)),)
+
+
+@op
+def gelu(x, *, approximate="none", needs=None):
+    """x Phi(x) with the normal distribution function Phi (Hendrycks and Gimpel 2016).
+
+    approximate: "none", the exact form 0.5 x (1 + erf(x / sqrt 2)) of BERT and BART, or "tanh", the
+    form 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3))) of GPT and the gated T5.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f"approximate is {approximate!r}: use 'none' or 'tanh'")
+    xp = array_module(x)
+    y = xp.empty(_rows_shape(x), x.dtype)
+    slope = xp.empty_like(y) if needs[0] else None
+    steps = _gelu_exact if approximate == "none" else _gelu_tanh
+    by_rows(steps, _as_rows(x), y, slope)
+    return y.reshape(x.shape), (lambda g: g * slope.reshape(x.shape),)
+
+
+def _gelu_exact(x, y, slope):
+    """y = x Phi(x); dy/dx = Phi(x) + x phi(x) with the density phi."""
+    xp = array_module(x)
+    phi = erf(x * math.sqrt(0.5))
+    phi += 1
+    phi *= 0.5
+    xp.multiply(x, phi, out=y)
+    if slope is not None:
+        xp.multiply(x, x, out=slope)
+        slope *= -0.5
+        xp.exp(slope, out=slope)
+        slope *= x
+        slope *= 1 / math.sqrt(2 * math.pi)
+        slope += phi
+
+
+def _gelu_tanh(x, y, slope):
+    """With u = c (x + a x**3) and t = tanh u: dy/dx = 0.5 (1 + t) + 0.5 x (1 - t**2) du/dx."""
+    xp = array_module(x)
+    a, c = 0.044715, math.sqrt(2 / math.pi)
+    square = x * x
+    t = square * (a * c)
+    t += c
+    t *= x
+    xp.tanh(t, out=t)
+    xp.add(t, 1, out=y)
+    y *= 0.5
+    if slope is not None:
+        xp.multiply(t, t, out=t)
+        xp.subtract(1, t, out=t)
+        square *= 3 * a * c
+        square += c
+        square *= x
+        square *= 0.5
+        xp.multiply(t, square, out=slope)
+        slope += y
+    y *= x
+
+
+# -- softmax --------------------------------------------------------------------------------------
+
+
+@op
+def softmax(x, *, axis=-1):
+    """exp(x) / sum exp(x) along an axis.  dx = y (g - sum(g y)).
+
+    A row of -inf alone, where nothing may be seen, gives zeros and zero gradients, not NaN.
+    """
+    xp = array_module(x)
+    rows = x.swapaxes(axis, -1) if x.ndim else x.reshape(1)
+    y = xp.empty(_rows_shape(rows), x.dtype)
+    if y.size:
+        by_rows(softmax_rows, _as_rows(rows), y)
+
+    def back(rows_of):
+        return rows_of.reshape(rows.shape).swapaxes(axis, -1).reshape(x.shape)
+
+    def vjp(g):
+        d = xp.empty_like(y)
+
+        def steps(g, y, d):
+            xp.multiply(g, y, out=d)
+            d -= y * d.sum(-1, keepdims=True)
+
+        by_rows(steps, _as_rows(g.swapaxes(axis, -1) if g.ndim else g.reshape(1)), y, d)
+        return back(d)
+
+    return back(y), (vjp,)
+
+
+def softmax_rows(x, out):
+    """Softmax over the last axis of x into out (which may be x).
+
+    Returns (top, log_total), both (..., 1), whose sum is log sum exp(x): the maximum is subtracted
+    first, so that exp cannot overflow.  Rows of -inf become zeros.
+    """
+    xp = array_module(x)
+    top = x.max(-1, keepdims=True)
+    top = xp.where(top == -math.inf, 0, top)
+    xp.subtract(x, top, out=out)
+    xp.exp(out, out=out)
+    total = out.sum(-1, keepdims=True)
+    total = xp.where(total == 0, 1, total)
+    out /= total
+    return top, xp.log(total)
+
+
+@op
+def log_softmax(x, *, axis=-1):
+    """x - log sum exp(x) along an axis.  dx = g - softmax(x) sum(g)."""
+    xp = array_module(x)
+    axis = axis if x.ndim else None
+    y = x - x.max(axis, keepdims=True)
+    y = y - xp.log(xp.exp(y).sum(axis, keepdims=True))
+    return y, (lambda g: g - xp.exp(y) * g.sum(axis, keepdims=True),)
+
+
+# -- norms ----------------------------------------------------------------------------------------
+
+
+@op
+def layer_norm(x, weight, bias=None, *, eps=1e-5):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last axis (Ba et al. 2016).
+
+    x (..., D), weight (D,), bias (D,) or None; var is the biased variance, eps stands in the root.
+    With h the normalised x and d = g weight: dx = (d - mean d - h mean(d h)) / sqrt(var + eps).
+    """
+    xp = array_module(x)
+    y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
+    scale = xp.empty((len(h), 1), x.dtype)
+
+    def forward(x, y, h, scale):
+        xp.subtract(x, x.mean(-1, keepdims=True), out=h)
+        scale[...] = 1 / xp.sqrt(_mean_product(h, h) + eps)
+        h *= scale
+        xp.multiply(h, weight, out=y)
+        if bias is not None:
+            y += bias
+
+    by_rows(forward, _as_rows(x), y, h, scale)
+
+    def vjp(g):
+        g = _as_rows(g)
+        dx = xp.empty_like(h)
+
+        def backward(g, dx, h, scale):
+            xp.multiply(g, weight, out=dx)
+            dot = _mean_product(dx, h)
+            dx -= dx.mean(-1, keepdims=True)
+            dx -= h * dot
+            dx *= scale
+
+        by_rows(backward, g, dx, h, scale)
+        return dx.reshape(x.shape), xp.einsum("nd,nd->d", g, h), _column_sum(g)
+
+    return y.reshape(x.shape), vjp
+
+
+@op
+def rms_norm(x, weight, *, eps=1e-6):
+    """x / sqrt(mean(x**2) + eps) * weight over the last axis (Zhang and Sennrich 2019); T5's norm.
+
+    No mean is removed and there is no bias.  With h the normalised x and d = g weight:
+    dx = (d - h mean(d h)) / sqrt(mean(x**2) + eps).
+    """
+    xp = array_module(x)
+    y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
+    scale = xp.empty((len(h), 1), x.dtype)
+
+    def forward(x, y, h, scale):
+        scale[...] = 1 / xp.sqrt(_mean_product(x, x) + eps)
+        xp.multiply(x, scale, out=h)
+        xp.multiply(h, weight, out=y)
+
+    by_rows(forward, _as_rows(x), y, h, scale)
+
+    def vjp(g):
+        g = _as_rows(g)
+        dx = xp.empty_like(h)
+
+        def backward(g, dx, h, scale):
+            xp.multiply(g, weight, out=dx)
+            dx -= h * _mean_product(dx, h)
+            dx *= scale
+
+        by_rows(backward, g, dx, h, scale)
+        return dx.reshape(x.shape), xp.einsum("nd,nd->d", g, h)
+
+    return y.reshape(x.shape), vjp
+
+
+def _mean_product(a, b):
+    """mean(a * b) over the last axis, (N, D) -> (N, 1), without an array for the product."""
+    return array_module(a).einsum("nd,nd->n", a, b)[:, None] / a.shape[1]
+
+
+def _column_sum(x):
+    """sum over the rows, (N, D) -> (D,): as a matrix product, twice as fast as x.sum(0)."""
+    return array_module(x).ones(len(x), x.dtype) @ x
+
+
+# -- dropout --------------------------------------------------------------------------------------
+
+
+@op
+def dropout(x, *, p, seed):
+    """Zero each entry with probability p and scale the others by 1 / (1 - p).
+
+    (Srivastava et al. 2014, in the form that leaves evaluation alone.)  The mask is a function of
+    (seed, shape), so that a second forward or a resumed run sees the same one.
+    """
+    if not 0 <= p <= 1:
+        raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
+    if p == 0:
+        return x, (lambda g: g,)
+    kept = keep_mask(seed, p, *_rows_shape(x), like=x).reshape(x.shape)
+    scale = 0.0 if p == 1 else 1 / (1 - p)
+
+    def apply(values):
+        out = values * kept
+        out *= scale
+        return out
+
+    return apply(x), (apply,)
+
+
+# -- linear and embedding -------------------------------------------------------------------------
+
+
+@op
+def linear(x, weight, bias=None):
+    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) or None -> (..., out)."""
+    if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
+        raise ValueError("the last axis of x must be the weight's second one, (out, in)")
+    rows = _as_rows(x)
+    y = rows @ weight.T
+    if bias is not None:
+        y += bias
+    outs = len(weight)
+    return y.reshape(*x.shape[:-1], outs), (
+        lambda g: (g.reshape(-1, outs) @ weight).reshape(x.shape),
+        lambda g: g.reshape(-1, outs).T @ rows,
+        lambda g: _column_sum(g.reshape(-1, outs)),
+    )
+
+
+@op
+def embedding(weight, ids, *, padding_idx=None):
+    """Rows of a table: weight (V, D), ids (...) integers -> (..., D).
+
+    A row that is looked up several times collects all the gradients; the row `padding_idx` gets
+    none from here.  On the CPU ids outside 0..V-1 raise; NumPy would take -1 for the last row.
+    """
+    xp = array_module(weight)
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids are {ids.dtype}: token ids are integers")
+    rows, width = weight.shape
+    if xp is np and ids.size and (ids.min() < 0 or ids.max() >= rows):
+        bad = ids[(ids < 0) | (ids >= rows)].flat[0]
+        raise IndexError(f"id {bad} is outside the vocabulary of {rows} (0..{rows - 1})")
+
+    def vjp(g):
+        table = scatter_add_rows(rows, ids.reshape(-1), g.reshape(-1, width))
+        if padding_idx is not None:
+            table[padding_idx] = 0
+        return table
+
+    return weight[ids], (vjp, None)
+
+
+# -- losses ---------------------------------------------------------------------------------------
+
+
+@op
+def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, reduction="mean"):
+    """-log softmax(logits)[label]: logits (..., V), labels (...) integers.
+
+    Rows labelled `ignore_index` count nowhere: "mean" divides by the number of the others (0 when
+    there is none), "none" has 0 there.  With label_smoothing e the target is (1 - e) one-hot + e/V
+    (Szegedy et al. 2016; e/V also on the label itself).  With t that target,
+    dlogits = softmax(logits) - t.
+    """
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError("labels must have the shape of logits without its last axis")
+    xp = array_module(logits)
+    z, targets = _as_rows(logits), labels.reshape(-1)
+    weights = _row_weights(targets, ignore_index, z.shape[1], reduction, z.dtype)
+    losses = xp.empty((len(z), 1), z.dtype)
+
+    def forward(z, losses, targets):
+        losses[...] = _nll_rows(z, z.copy(), targets, label_smoothing)
+
+    by_rows(forward, z, losses, _safe(targets, weights))
+    losses = losses[:, 0] * weights
+
+    def vjp(g):
+        d = xp.empty_like(z)
+        scale = xp.broadcast_to(g.reshape(-1), (len(z),)) * weights
+
+        def backward(z, d, targets, scale):
+            softmax_rows(z, d)
+            _minus_target(d, targets, label_smoothing)
+            d *= scale[:, None]
+
+        by_rows(backward, z, d, _safe(targets, weights), scale)
+        return d.reshape(logits.shape)
+
+    return losses.reshape(labels.shape) if reduction == "none" else losses.sum(), (vjp, None)
+
+
+@op
+def linear_cross_entropy(
+    hidden, weight, bias, labels, *, ignore_index=-100, label_smoothing=0.0, reduction="mean",
+    needs=None,
+):  # fmt: skip
+    """cross_entropy(linear(hidden, weight, bias), labels), without the logits ever standing whole.
+
+    hidden (..., D), weight (V, D), bias (V,) or None, labels (...).  Only labelled rows are
+    computed (15% of them in masked LM).  They go through the vocabulary in blocks, and where
+    gradients are wanted they are made on the way, from the same block of logits: backward then
+    only scales them.  (With "none" each row has a g of its own: backward runs the blocks anew.)
+    """
+    if hidden.shape[-1] != weight.shape[1]:
+        raise ValueError("the last axis of hidden must be the weight's second one, (V, D)")
+    if labels.shape != hidden.shape[:-1]:
+        raise ValueError("labels must have the shape of hidden without its last axis")
+    xp = array_module(hidden)
+    targets = labels.reshape(-1)
+    weights = _row_weights(targets, ignore_index, len(weight), reduction, hidden.dtype)
+    rows = np.flatnonzero(weights) if xp is np else xp.arange(len(targets))
+    h, t, w = _as_rows(hidden)[rows], _safe(targets, weights)[rows], weights[rows]
+
+    def blocks(scale):
+        """Losses of the rows, and the gradients of sum(scale * losses) that are needed."""
+        losses = xp.empty(len(h), h.dtype)
+        dh = xp.empty_like(h) if scale is not None and needs[0] else None
+        dw = xp.zeros_like(weight) if scale is not None and needs[1] else None
+        db = xp.zeros_like(bias) if scale is not None and needs[2] else None
+        size = max(1, 16 * block_bytes() // (len(weight) * h.itemsize)) if xp is np else len(h) or 1
+        for start in range(0, len(h), size):
+            part = slice(start, start + size)
+            z = h[part] @ weight.T
+            if bias is not None:
+                z += bias
+
+            def steps(z, targets, out, scale):
+                out[...] = _nll_rows(z, z, targets, label_smoothing)
+                if scale is not None:
+                    _minus_target(z, targets, label_smoothing)
+                    z *= scale[:, None]
+
+            by_rows(steps, z, t[part], losses[part, None], None if scale is None else scale[part])
+            if dh is not None:
+                dh[part] = z @ weight
+            if dw is not None:
+                dw += z.T @ h[part]
+            if db is not None:
+                db += _column_sum(z)
+        return losses, dh, dw, db
+
+    def whole(dh):
+        out = xp.zeros((len(targets), hidden.shape[-1]), hidden.dtype)
+        out[rows] = dh
+        return out.reshape(hidden.shape)
+
+    if reduction == "none":
+        losses = xp.zeros(len(targets), hidden.dtype)
+        losses[rows] = blocks(None)[0] * w
+
+        def vjp(g):
+            _, dh, dw, db = blocks(g.reshape(-1)[rows] * w)
+            return None if dh is None else whole(dh), dw, db, None
+
+        return losses.reshape(labels.shape), vjp
+
+    losses, dh, dw, db = blocks(w if any(needs) else None)
+    return (losses * w).sum(), (
+        lambda g: whole(dh * g),
+        lambda g: dw * g,
+        lambda g: db * g,
+        None,
+    )
+
+
+def _row_weights(targets, ignore_index, vocabulary, reduction, dtype):
+    """(N,) what a row's loss is multiplied by: 0 if ignored, else 1, or 1 / count for the mean."""
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"reduction is {reduction!r}: use 'mean', 'sum' or 'none'")
+    if targets.dtype.kind not in "iu":
+        raise TypeError(f"labels are {targets.dtype}: class labels are integers")
+    xp = array_module(targets)
+    counted = targets != ignore_index
+    if xp is np:
+        wrong = counted & ((targets < 0) | (targets >= vocabulary))
+        if wrong.any():
+            raise IndexError(
+                f"label {targets[wrong][0]} is outside the {vocabulary} classes "
+                f"(0..{vocabulary - 1}) and is not ignore_index ({ignore_index})"
+            )
+    weights = counted.astype(dtype)
+    return weights / xp.maximum(weights.sum(), 1) if reduction == "mean" else weights
+
+
+def _safe(targets, weights):
+    """Targets with 0 in place of ignored labels, which are no valid index."""
+    return array_module(targets).where(weights > 0, targets, 0)
+
+
+def _nll_rows(z, out, targets, label_smoothing):
+    """Losses (N, 1) of the rows of logits z; leaves softmax(z) in out (which may be z)."""
+    xp = array_module(z)
+    at = targets[:, None]
+    chosen = xp.take_along_axis(z, at, 1)
+    if label_smoothing:
+        chosen = (1 - label_smoothing) * chosen + label_smoothing * z.mean(1, keepdims=True)
+    top, log_total = softmax_rows(z, out)
+    return log_total - (chosen - top)  # in this order: at logits of 1e8 the sum would lose the log
+
+
+def _minus_target(p, targets, label_smoothing):
+    """p -= (1 - e) one-hot + e / V, in place."""
+    if label_smoothing:
+        p -= label_smoothing / p.shape[1]
+    p[array_module(p).arange(len(p)), targets] -= 1 - label_smoothing

@@ -1,0 +1,1 @@
+"""The test suite, a package so that plain `pytest` in a fresh clone can import its helpers."""

@@ -1,0 +1,181 @@
+"""Length-bucketed batches."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyfm.data import Batches, collate, evaluation_batches
+from tinyfm.errors import InputError
+
+OPTIONS = {"max_tokens": 60, "pad_id": 0, "eos_id": 2}
+
+
+def numbered(lengths):
+    """Pairs that can be told apart: every id of pair n is 10 + n."""
+    return [([10 + n] * s, [10 + n] * t) for n, (s, t) in enumerate(lengths)]
+
+
+sizes = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=60)
+
+
+def random_pairs(count, seed=0):
+    rng = np.random.default_rng(seed)
+    source = rng.integers(1, 20, count)
+    return numbered(zip(source, np.clip(source + rng.integers(-3, 4, count), 1, 25), strict=True))
+
+
+def rows(batch):
+    """The pairs of a batch, read back from its arrays."""
+    for ids, mask, labels in zip(*batch.values(), strict=True):
+        assert ids[mask == 1][-1] == 2 and labels[labels != -100][-1] == 2
+        yield tuple(ids[mask == 1][:-1]), tuple(labels[labels != -100][:-1])
+
+
+def as_counter(pairs):
+    return Counter((tuple(s), tuple(t)) for s, t in pairs)
+
+
+def epoch_of(batches):
+    return list(islice(batches, len(batches)))
+
+
+def assert_same(left, right):
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            np.testing.assert_array_equal(a[name], b[name])
+
+
+def test_collate():
+    batch = collate([([5, 0, 6], [7]), ([8], [9, 10])], pad_id=0, eos_id=2)
+    expected = {
+        "input_ids": [[5, 0, 6, 2], [8, 2, 0, 0]],
+        "attention_mask": [[1, 1, 1, 1], [1, 1, 0, 0]],
+        "labels": [[7, 2, -100], [9, 10, 2]],
+    }
+    assert {name: array.tolist() for name, array in batch.items()} == expected
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int64)}
+
+
+def test_r48_padding_is_decided_by_position():
+    batch = collate([([2, 2], [2]), ([5, 5, 5], [5, 5])], pad_id=2, eos_id=2)
+    assert batch["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 1, 1, 1]]
+    assert batch["labels"].tolist() == [[2, 2, -100], [5, 5, 2]]
+
+
+@given(sizes, st.integers(0, 5))
+def test_an_epoch_gives_every_pair_once_within_the_size(lengths, seed):
+    pairs = numbered(lengths)
+    batches = Batches(pairs, **OPTIONS, seed=seed)
+    for _ in range(2):
+        epoch = epoch_of(batches)
+        assert as_counter(pair for batch in epoch for pair in rows(batch)) == as_counter(pairs)
+        for batch in epoch:
+            count, source = batch["input_ids"].shape
+            assert count * (source + batch["labels"].shape[1]) <= 60
+
+
+def test_epochs_follow_each_other():
+    batches = Batches(random_pairs(100), **OPTIONS, seed=0)
+    assert (batches.epoch, batches.position) == (0, 0)
+    epoch_of(batches)
+    assert (batches.epoch, batches.position) == (0, len(batches))
+    next(batches)
+    assert (batches.epoch, batches.position) == (1, 1)
+
+
+def test_order_comes_from_seed_and_epoch_alone():
+    pairs = random_pairs(300)
+
+    def epochs(seed):
+        batches = Batches(pairs, **OPTIONS, seed=seed)
+        return [[frozenset(rows(b)) for b in epoch_of(batches)] for _ in range(2)]
+
+    (first, second), again, other = epochs(1), epochs(1), epochs(2)
+    assert [first, second] == again
+    assert first != second and first != other[0] and second != other[0]
+    assert set(first) != set(second), "equal lengths meet in new batches, too"
+
+
+def test_batches_are_not_given_out_by_length():
+    widths = [
+        b["input_ids"].shape[1] for b in epoch_of(Batches(random_pairs(300), **OPTIONS, seed=0))
+    ]
+    assert widths != sorted(widths) and widths != sorted(widths)[::-1]
+
+
+def test_little_is_wasted_on_padding():
+    pairs = random_pairs(2000)
+    batches = Batches(pairs, max_tokens=1000, pad_id=0, eos_id=2, seed=0)
+    epoch = epoch_of(batches)
+    all_positions = sum(b["input_ids"].size + b["labels"].size for b in epoch)
+    padded = sum((b["attention_mask"] == 0).sum() + (b["labels"] == -100).sum() for b in epoch)
+    assert batches.padding_share() == pytest.approx(padded / all_positions)
+    assert batches.padding_share() < 0.08
+    assert len(batches) < 1.1 * sum(len(s) + len(t) + 2 for s, t in pairs) / 1000
+
+
+def test_padding_share_by_hand():
+    pairs = [([5], [5, 5]), ([5, 5], [5, 5])]  # with ends: 2 + 3 and 3 + 3, padded to 2 x (3 + 3)
+    assert Batches(pairs, **OPTIONS, seed=0).padding_share() == pytest.approx(1 / 12)
+
+
+@given(sizes, st.integers(0, 40))
+def test_a_restart_goes_on_with_the_next_batch(lengths, taken):
+    pairs = numbered(lengths)
+    batches = Batches(pairs, **OPTIONS, seed=3)
+    list(islice(batches, taken))
+    state = batches.state_dict()
+    restarted = Batches(pairs, **OPTIONS, seed=99)
+    restarted.load_state_dict(state)
+    assert_same(list(islice(restarted, 8)), list(islice(batches, 8)))
+    assert restarted.state_dict() == batches.state_dict()
+    assert state != batches.state_dict(), "a state does not move with its stream"
+
+
+def test_a_restart_on_other_data_is_refused():
+    state = Batches(random_pairs(10), **OPTIONS, seed=0).state_dict()
+    with pytest.raises(InputError, match="pairs=10, this one has 11"):
+        Batches(random_pairs(11), **OPTIONS, seed=0).load_state_dict(state)
+    with pytest.raises(InputError, match="max_tokens=60, this one has 70"):
+        Batches(random_pairs(10), **{**OPTIONS, "max_tokens": 70}, seed=0).load_state_dict(state)
+
+
+def test_nothing_to_train_on_is_refused():
+    with pytest.raises(InputError, match="no sentence pairs"):
+        Batches([], **OPTIONS, seed=0)
+
+
+def test_a_pair_beyond_the_size_is_refused():
+    Batches(numbered([(1, 1), (28, 30)]), **OPTIONS, seed=0)
+    with pytest.raises(InputError, match=r"pair 1 .*has 61 tokens .*max_tokens=60"):
+        Batches(numbered([(1, 1), (29, 30)]), **OPTIONS, seed=0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=30))
+def test_evaluation_restores_the_order(lengths):
+    pairs = numbered(lengths)
+    result = [None] * len(pairs)
+    widths = []
+    for indexes, batch in evaluation_batches(pairs, **OPTIONS):
+        assert len(indexes) == len(batch["input_ids"])
+        widths.append(batch["input_ids"].shape[1])
+        for index, row in zip(indexes, rows(batch), strict=True):
+            assert result[index] is None
+            result[index] = row
+        size = batch["input_ids"].size + batch["labels"].size
+        assert size <= 60 or len(indexes) == 1
+    assert result == [(tuple(s), tuple(t)) for s, t in pairs]
+    assert widths == sorted(widths)
+
+
+def test_evaluation_is_the_same_every_time_and_may_be_empty():
+    pairs = random_pairs(50)
+    first, second = (list(evaluation_batches(pairs, **OPTIONS)) for _ in range(2))
+    assert_same([batch for _, batch in first], [batch for _, batch in second])
+    assert list(evaluation_batches([], **OPTIONS)) == []
