@@ -28,11 +28,12 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ContextDecorator, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyfm.backend import Array, array_module, device_of, is_array, to_numpy
+from tinyfm.arrays import ArrayHolder, bind, default_array, same_kind, settle, with_op
+from tinyfm.backend import Array, array_module, is_array
 
 # One clock numbers the nodes and dates the writes into leaves.  A node's inputs were made before
 # it, so descending ids are a topological order; and a write that is younger than a node came after
@@ -60,7 +61,7 @@ class no_grad(ContextDecorator):
 # -- Tensor ---------------------------------------------------------------------------------------
 
 
-class Tensor:
+class Tensor(ArrayHolder):
     """An array that remembers how it was made.
 
     A *leaf* is made by the user (`tinyfm.tensor`, a layer's Parameter); its gradient is collected
@@ -68,46 +69,28 @@ class Tensor:
     interior tensor: it holds the Node that made it, and its gradient is handed on and dropped.
     """
 
-    __slots__ = ("__weakref__", "_data", "_node", "_written", "grad", "requires_grad")
-    __array_ufunc__ = (
-        None  # so that `array + tensor` comes to Tensor.__radd__, and np.exp(t) raises
-    )
+    __slots__ = ("__weakref__", "_node", "_written", "grad", "requires_grad")
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         """Wrap an array without copying it; Python numbers and lists become float32 arrays."""
-        self._data: Array = data if is_array(data) else _default_array(data)
+        self._data = default_array(data)
         self._node: Node | None = None
         self._written = [0]  # when the storage was last written; views and detach() share the list
         self.grad: Array | None = None
         self.requires_grad = requires_grad
-        if requires_grad and self._data.dtype.kind != "f":
-            raise TypeError(
-                f"requires_grad on a tensor of {self._data.dtype}: only floating-point tensors "
-                "have gradients; convert with astype(float32)"
-            )
-
-    # what it holds
+        if requires_grad and self.dtype.kind != "f":
+            raise TypeError(f"requires_grad on {self.dtype}: only floating-point tensors have it")
 
     @property
     def data(self) -> Array:
         """A read-only view of the array; `t.data = x` writes x (same shape and dtype) into it."""
-        view = self._data.view()
-        if isinstance(view, np.ndarray):
-            view.flags.writeable = False
-        return view
+        return self.view()
 
     @data.setter
     def data(self, value: Any) -> None:
         if self._node is not None:
             raise RuntimeError("data of the result of an op cannot be set: write into a leaf")
-        value = value._data if isinstance(value, Tensor) else value
-        if not is_array(value):
-            value = array_module(self._data).asarray(value, self.dtype)
-        if value.shape != self.shape or value.dtype != self.dtype:
-            raise (ValueError if value.shape != self.shape else TypeError)(
-                f"data of shape {self.shape} and {self.dtype} cannot become {value.shape} "
-                f"{value.dtype}: give an array of the same shape and dtype"
-            )
+        value = same_kind(raw(value), self._data)
         with self.writing() as array:
             array[...] = value
 
@@ -121,70 +104,9 @@ class Tensor:
         self._written[0] = _last_write = next(_clock)
         yield self._data
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self._data.shape
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self._data.dtype
-
-    @property
-    def ndim(self) -> int:
-        return self._data.ndim
-
-    @property
-    def size(self) -> int:
-        return self._data.size
-
-    @property
-    def device(self) -> str:
-        """ "cpu", or "cuda:0" and so on."""
-        return device_of(self._data)
-
-    def numpy(self) -> np.ndarray:
-        """The values as a NumPy array: a read-only view on the CPU, a copy from a GPU."""
-        return to_numpy(self.data)
-
-    def item(self) -> float | int | bool:
-        """The one element as a Python number; on a GPU this waits for the device."""
-        if self.size != 1:
-            raise ValueError(f"item() needs one element, and the shape is {self.shape}")
-        return self._data.item()
-
     def detach(self) -> Tensor:
         """The same values (and the same memory) without history."""
-        out = Tensor(self._data)
-        out._written = self._written
-        return out
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if not isinstance(self._data, np.ndarray):
-            raise TypeError(f"a tensor on {self.device} becomes a NumPy array only by .numpy()")
-        return np.array(self.data, dtype, copy=copy)
-
-    def __float__(self) -> float:
-        return float(self.item())
-
-    def __int__(self) -> int:
-        return int(self.item())
-
-    def __bool__(self) -> bool:
-        raise TypeError("a tensor has no truth value: compare its .item() or its .data")
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise TypeError("a 0-d tensor has no length")
-        return self.shape[0]
-
-    __hash__ = object.__hash__  # by identity, although == compares elementwise
-
-    def __repr__(self) -> str:
-        values = np.array2string(to_numpy(self._data), separator=", ", prefix="tensor(")
-        kind = "" if self.dtype == np.float32 else f", dtype={self.dtype}"
-        return f"tensor({values}{kind}{', requires_grad=True' if self.requires_grad else ''})"
-
-    # gradients
+        return _wrap(self._data, (self,), self.dtype)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this interior tensor in `.grad`, for study."""
@@ -202,15 +124,11 @@ class Tensor:
         xp = array_module(self._data)
         if gradient is None:
             if self.size != 1:
-                raise ValueError(
-                    f"backward() of shape {self.shape} needs a gradient of that shape: "
-                    "give one, or reduce to one element with sum() or mean()"
-                )
+                raise ValueError(f"backward() of {self.shape}: give a gradient, or sum() it first")
             gradient = xp.ones(self.shape, self.dtype)
-        gradient = gradient._data if isinstance(gradient, Tensor) else gradient
-        gradient = xp.asarray(gradient, self.dtype)
+        gradient = xp.asarray(raw(gradient), self.dtype)
         if gradient.shape != self.shape:
-            raise ValueError(f"backward(): gradient {gradient.shape} for a result {self.shape}")
+            raise ValueError(f"backward() of {self.shape}: the gradient is {gradient.shape}")
         if self._node is None:
             _accumulate(self, gradient, own=False)
         else:
@@ -224,17 +142,13 @@ def tensor(data: Any, requires_grad: bool = False, dtype: Any = None) -> Tensor:
     >>> x.dtype
     dtype('float32')
     """
-    data = data._data if isinstance(data, Tensor) else data
-    data = data if is_array(data) else _default_array(data)
+    data = default_array(raw(data))
     return Tensor(data.astype(dtype or data.dtype, order="C"), requires_grad)
 
 
-def _default_array(data: Any) -> np.ndarray:
-    """A NumPy array of Python numbers and lists (float32) or of a NumPy scalar (its dtype)."""
-    array = np.asarray(data)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"a tensor holds numbers, not {type(data).__name__} {data!r}"[:200])
-    return array if isinstance(data, np.generic) else array.astype(np.float32)
+def raw(x: Any) -> Any:
+    """The array in a Tensor; anything else as it is."""
+    return x._data if isinstance(x, Tensor) else x
 
 
 # -- the graph ------------------------------------------------------------------------------------
@@ -247,9 +161,7 @@ class Node:
     there is no reference cycle, and an unused graph is freed by reference counting alone.
     """
 
-    __slots__ = (
-        "__weakref__", "dtype", "id", "name", "parents", "retained", "shape", "vjps", "written",
-    )  # fmt: skip
+    __slots__ = ("dtype", "id", "name", "parents", "retained", "shape", "vjps", "written")
 
     def __init__(self, name: str, vjps: Any, parents: Sequence[Any], written: list) -> None:
         self.id = next(_clock)
@@ -266,13 +178,15 @@ class Node:
         out.requires_grad = True
 
 
-class _Slot:
+class _Slot(NamedTuple):
     """In place of vjps, for one result of several (split): its place in the gradient's tuple."""
 
-    __slots__ = ("count", "index")
+    place: int
+    places: int
 
-    def __init__(self, index: int, count: int) -> None:
-        self.index, self.count = index, count
+
+_FREED = "an earlier backward() freed this graph: use retain_graph=True there, or compute it again"
+_CHANGED = "a tensor that it used was written since (optimizer, loader, `.data = `): backward first"
 
 
 def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
@@ -288,15 +202,9 @@ def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
     seen = {root}
     for node in order:  # grows while it is walked
         if node.vjps is None:
-            raise RuntimeError(
-                f"backward() through {node.name!r} whose graph has been freed by an earlier "
-                "backward(): use retain_graph=True in the earlier one, or compute the result again"
-            )
+            raise RuntimeError(f"{node.name!r}: {_FREED}")
         if node.id < _last_write and any(written[0] > node.id for written in node.written):
-            raise RuntimeError(
-                f"backward() through {node.name!r}: a tensor that it used was written since "
-                "(an optimizer step, a loader or `.data = `); call backward() before that"
-            )
+            raise RuntimeError(f"{node.name!r}: {_CHANGED}")
         for parent in node.parents:
             if type(parent) is Node and parent not in seen:
                 seen.add(parent)
@@ -313,8 +221,8 @@ def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
             _accumulate(kept, g, own=False)
         if type(node.vjps) is _Slot:
             slot, parent = node.vjps, node.parents[0]
-            parts = grads.get(parent, (None,) * slot.count)
-            grads[parent] = (*parts[: slot.index], g, *parts[slot.index + 1 :])
+            parts = grads.get(parent, (None,) * slot.places)
+            grads[parent] = (*parts[: slot.place], g, *parts[slot.place + 1 :])
         else:
             _deliver(node, g, grads, owned, retain_graph)
         if not retain_graph:
@@ -333,38 +241,29 @@ def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Node], keep:
     joint = callable(vjps)
     gradients = vjps(g) if joint else vjps
     if len(gradients) != len(parents):
-        raise TypeError(
-            f"op {node.name!r}: {len(gradients)} vjps or gradients for {len(parents)} arguments"
-        )
+        raise TypeError(f"op {node.name!r}: {len(gradients)} vjps for {len(parents)} arguments")
     for i, parent in enumerate(parents):
         if parent is None or gradients[i] is None:
             continue
         grad = gradients[i] if joint else vjps[i](g)
-        if not isinstance(grad, np.ndarray) and not is_array(grad):
+        if not is_array(grad):
             grad = np.asarray(grad)  # NumPy makes scalars of 0-d results
         leaf = type(parent) is not Node
         target = parent._data if leaf else parent
-        shape = target.shape
-        if grad.shape != shape:
-            grad = _sum_to_shape(grad, shape)
-        if grad.shape != shape or grad.dtype != target.dtype:
-            raise TypeError(
-                f"op {node.name!r}: the gradient of argument {i} is {grad.shape} {grad.dtype}, "
-                f"and the argument is {shape} {target.dtype}"
-            )
+        if grad.shape != target.shape:
+            grad = _sum_to_shape(grad, target.shape)
+        if grad.shape != target.shape or grad.dtype != target.dtype:
+            found, wanted = (f"{x.shape} {x.dtype}" for x in (grad, target))
+            raise TypeError(f"op {node.name!r}: gradient {i} is {found}, its argument {wanted}")
         if leaf:
-            if parent.grad is not None:
-                parent.grad += grad
-            else:
-                own = not keep and _is_new(grad, g, gradients if joint else ())
-                _accumulate(parent, grad, own)
+            new = parent.grad is None and not keep and _is_new(grad, g, gradients if joint else ())
+            _accumulate(parent, grad, own=new)
         elif parent not in grads:
             grads[parent] = grad
         elif parent in owned:
             grads[parent] += grad
         else:
-            total = grads[parent] + grad
-            grads[parent] = total if is_array(total) else np.asarray(total)
+            grads[parent] = default_array(grads[parent] + grad)
             owned.add(parent)
 
 
@@ -382,9 +281,8 @@ def _sum_to_shape(g: Array, shape: tuple[int, ...]) -> Array:
     of them.  So a bias (D,) added to (B, T, D) gets the sum over B and T.
     """
     extra = g.ndim - len(shape)
-    stretched = tuple(
-        i for i in range(g.ndim) if i < extra or (shape[i - extra] == 1 and g.shape[i] != 1)
-    )
+    padded = (1,) * extra + shape
+    stretched = tuple(i for i, n in enumerate(padded) if i < extra or n == 1 != g.shape[i])
     return g.sum(stretched, dtype=g.dtype).reshape(shape) if stretched else g
 
 
@@ -395,10 +293,8 @@ def _accumulate(leaf: Tensor, grad: Array, own: bool) -> None:
     """
     if leaf.grad is not None:
         leaf.grad += grad
-    elif own and grad.base is None and grad.flags.c_contiguous:
-        leaf.grad = grad
     else:
-        leaf.grad = grad.copy(order="C")
+        leaf.grad = grad if own and grad.flags.c_contiguous else grad.copy(order="C")
 
 
 # -- ops ------------------------------------------------------------------------------------------
@@ -424,7 +320,6 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     kinds = inspect.signature(function).parameters.values()
     arguments = [p for p in kinds if p.kind is p.POSITIONAL_OR_KEYWORD]
-    count = len(arguments)
     variadic = any(p.kind is p.VAR_POSITIONAL for p in kinds)
     wants_needs = any(p.name == "needs" for p in kinds)
     numeric: set[int] = set()  # the positions seen to have a vjp: integers there are numbers
@@ -432,8 +327,8 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def apply(*args: Any, **options: Any) -> Any:
-        if options or len(args) != count:
-            args = _bind(name, arguments, variadic, args, options)
+        if options or len(args) != len(arguments):
+            args = bind(name, arguments, variadic, args, options)
         arrays, parents, written, wanted, dtype, unsettled = _unwrap(name, args, numeric)
         record = wanted and _recording.get()
         if wants_needs:
@@ -441,15 +336,15 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result, vjps = apply.__wrapped__(*arrays, **options)
         except ValueError as error:
-            raise _with_op(name, arrays, error) from error
+            raise with_op(name, arrays, error) from error
         if unsettled:
             # A joint vjp does not tell: there the result's dtype shows that integers were numbers.
             joint = callable(vjps) and getattr(result, "dtype", dtype) != dtype
             numbers = [i for i in unsettled if (joint if callable(vjps) else vjps[i])]
+            numeric.update(numbers)
+            for i in numbers:
+                arrays[i] = arrays[i].astype(dtype)
             if numbers:
-                numeric.update(numbers)
-                for i in numbers:
-                    arrays[i] = arrays[i].astype(dtype)
                 result, vjps = apply.__wrapped__(*arrays, **options)
 
         if type(result) is tuple:
@@ -469,22 +364,6 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
     return apply
 
 
-def _bind(
-    name: str, arguments: list, variadic: bool, args: tuple, options: dict[str, Any]
-) -> tuple[Any, ...]:
-    """All arguments in order: defaults filled in, those given by name moved out of the options."""
-    if variadic and len(args) == 1 and isinstance(args[0], list | tuple):
-        args = tuple(args[0])
-    for p in arguments[len(args) :]:
-        if p.name not in options and p.default is p.empty:
-            raise TypeError(f"op {name!r}: argument {p.name!r} is missing")
-        args += (options.pop(p.name, p.default),)
-    for key, value in options.items():
-        if isinstance(value, Tensor):
-            raise TypeError(f"op {name!r}: {key!r} is an option, not an argument: no Tensor here")
-    return args
-
-
 def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
     """(arrays, parents, write dates of the storages, is any gradient wanted, dtype, unsettled).
 
@@ -492,19 +371,15 @@ def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
     that they meet.  (NumPy alone would turn float32 into float64 at the first np.float64 scalar.)
     Whether an integer is a number or an id only its vjp tells: those are returned as `unsettled`.
     """
-    arrays: list[Any] = []
-    parents: list[Any] = []
-    written: list[list[int]] = []
+    lists: tuple[list, list, list] = ([], [], [])
+    arrays, parents, written = lists
     dtype = kind = None
     plain = wanted = False
     for a in args:
         if isinstance(a, Tensor):
             written.append(a._written)
-            if a.requires_grad:
-                wanted = True
-                parents.append(a if a._node is None else a._node)
-            else:
-                parents.append(None)
+            wanted = wanted or a.requires_grad
+            parents.append((a._node or a) if a.requires_grad else None)
             a = a._data
             if a.dtype is not dtype:
                 if a.dtype.kind != "f":
@@ -512,72 +387,15 @@ def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
                 elif dtype is None:
                     dtype = a.dtype
                 elif a.dtype != dtype:
-                    raise TypeError(
-                        f"op {name!r}: tensors of {dtype} and {a.dtype}; convert one with astype()"
-                    )
-            if type(a) is not kind:
-                if kind is not None:
-                    raise _mixed(name, arrays, a)
-                kind = type(a)
+                    raise TypeError(f"op {name!r}: {dtype} and {a.dtype}; use astype() on one")
+            if type(a) is not kind:  # the first one, or two devices
+                plain, kind = plain or kind is not None, kind or type(a)
         else:
             parents.append(None)
-            if a is not None:
-                plain = True
+            plain = plain or a is not None
         arrays.append(a)
-    unsettled: list[int] = []
-    if plain:
-        dtype, unsettled = _settle(name, arrays, dtype, kind, numeric)
+    dtype, unsettled = settle(name, arrays, dtype, kind, numeric) if plain else (dtype, ())
     return arrays, parents, written, wanted, dtype, unsettled
-
-
-def _settle(
-    name: str, arrays: list, dtype: Any, kind: Any, numeric: set[int]
-) -> tuple[Any, list[int]]:
-    """Make arrays of numbers and lists, in place in `arrays`; return (dtype, unsettled).
-
-    dtype: of the floating Tensor; else of the plain float arrays; else float32 if there is a float
-    or nothing but numbers and lists; else None: integer Tensors and arrays among themselves.
-    """
-    given = [a for a in arrays if is_array(a)]
-    if dtype is None and any(a.dtype.kind == "f" for a in given):
-        dtype = np.result_type(*(a.dtype for a in given if a.dtype.kind == "f"))
-    xp = array_module(given[0]) if given else np
-    values = []  # (position, array) of what holds numbers: neither None nor a Mask
-    for i, a in enumerate(arrays):
-        if isinstance(a, bool | int | float | list | tuple | np.generic):
-            a = xp.asarray(a)
-            if dtype is None and (a.dtype.kind == "f" or not given):
-                dtype = np.dtype(np.float32)
-        elif not is_array(a):
-            continue
-        elif kind is not None and type(a) is not kind:
-            raise _mixed(name, given, a)
-        values.append((i, a))
-    unsettled = []
-    for i, a in values:
-        if dtype is not None and a.dtype != dtype:
-            if a.dtype.kind == "f" or i in numeric:
-                a = a.astype(dtype)
-            else:
-                unsettled.append(i)
-        arrays[i] = a
-    return dtype, unsettled
-
-
-def _mixed(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
-    other = next(x for x in arrays if is_array(x) and type(x) is not type(a))
-    return TypeError(
-        f"op {name!r}: arrays on {device_of(other)} and on {device_of(a)}; move one of them, "
-        "with model.to(device) or backend.to_device(array, device)"
-    )
-
-
-def _with_op(name: str, arrays: Sequence[Any], error: ValueError) -> ValueError:
-    """The same error, saying the op and what it was given."""
-    if type(error) is not ValueError:
-        return error
-    given = ", ".join(f"{a.shape} {a.dtype}" for a in arrays if is_array(a))
-    return ValueError(f"op {name!r} of {given}: {error}")
 
 
 def _wrap(result: Any, args: Sequence[Any], dtype: Any) -> Tensor:

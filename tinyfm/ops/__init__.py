@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tinyfm.autograd import Tensor
-from tinyfm.ops.attention import attention, attention_weights, fused_attention
+from tinyfm.autograd import Tensor, raw
+from tinyfm.ops.attention import attention, attention_weights
 from tinyfm.ops.basic import (
     add,
     astype,
@@ -51,6 +51,7 @@ from tinyfm.ops.neural import (
     silu,
     softmax,
 )  # fmt: skip
+from tinyfm.ops.rows import fused_attention
 
 __all__ = [
     "add", "astype", "attention", "attention_weights", "concatenate", "cross_entropy", "div",
@@ -70,13 +71,9 @@ def _compare(name: str) -> Any:
     """Comparisons give plain bool arrays: they have no derivative."""
 
     def compare(self: Tensor, other: Any) -> Any:
-        return getattr(self.data, name)(_raw(other))
+        return getattr(self.data, name)(raw(other))
 
     return compare
-
-
-def _raw(x: Any) -> Any:
-    return x.data if isinstance(x, Tensor) else x
 
 
 def _power(self: Tensor, exponent: Any) -> Tensor:
@@ -89,7 +86,7 @@ def _power(self: Tensor, exponent: Any) -> Tensor:
 
 
 def _getitem(self: Tensor, key: Any) -> Tensor:
-    key = tuple(_raw(k) for k in key) if isinstance(key, tuple) else _raw(key)
+    key = tuple(raw(k) for k in key) if isinstance(key, tuple) else raw(key)
     return getitem(self, key=key)
 
 

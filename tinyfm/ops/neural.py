@@ -13,7 +13,13 @@ import numpy as np
 
 from tinyfm.autograd import op
 from tinyfm.backend import array_module, block_bytes, by_rows, keep_mask, scatter_add_rows
-from tinyfm.ops.erf import erf
+from tinyfm.ops.rows import (
+    gelu_exact_rows,
+    gelu_tanh_rows,
+    minus_target_rows,
+    nll_rows,
+    softmax_rows,
+)
 
 
 def _as_rows(x):
@@ -65,48 +71,9 @@ def gelu(x, *, approximate="none", needs=None):
     xp = array_module(x)
     y = xp.empty(_rows_shape(x), x.dtype)
     slope = xp.empty_like(y) if needs[0] else None
-    steps = _gelu_exact if approximate == "none" else _gelu_tanh
+    steps = gelu_exact_rows if approximate == "none" else gelu_tanh_rows
     by_rows(steps, _as_rows(x), y, slope)
     return y.reshape(x.shape), (lambda g: g * slope.reshape(x.shape),)
-
-
-def _gelu_exact(x, y, slope):
-    """y = x Phi(x); dy/dx = Phi(x) + x phi(x) with the density phi."""
-    xp = array_module(x)
-    phi = erf(x * math.sqrt(0.5))
-    phi += 1
-    phi *= 0.5
-    xp.multiply(x, phi, out=y)
-    if slope is not None:
-        xp.multiply(x, x, out=slope)
-        slope *= -0.5
-        xp.exp(slope, out=slope)
-        slope *= x
-        slope *= 1 / math.sqrt(2 * math.pi)
-        slope += phi
-
-
-def _gelu_tanh(x, y, slope):
-    """With u = c (x + a x**3) and t = tanh u: dy/dx = 0.5 (1 + t) + 0.5 x (1 - t**2) du/dx."""
-    xp = array_module(x)
-    a, c = 0.044715, math.sqrt(2 / math.pi)
-    square = x * x
-    t = square * (a * c)
-    t += c
-    t *= x
-    xp.tanh(t, out=t)
-    xp.add(t, 1, out=y)
-    y *= 0.5
-    if slope is not None:
-        xp.multiply(t, t, out=t)
-        xp.subtract(1, t, out=t)
-        square *= 3 * a * c
-        square += c
-        square *= x
-        square *= 0.5
-        xp.multiply(t, square, out=slope)
-        slope += y
-    y *= x
 
 
 # -- softmax --------------------------------------------------------------------------------------
@@ -138,23 +105,6 @@ def softmax(x, *, axis=-1):
         return back(d)
 
     return back(y), (vjp,)
-
-
-def softmax_rows(x, out):
-    """Softmax over the last axis of x into out (which may be x).
-
-    Returns (top, log_total), both (..., 1), whose sum is log sum exp(x): the maximum is subtracted
-    first, so that exp cannot overflow.  Rows of -inf become zeros.
-    """
-    xp = array_module(x)
-    top = x.max(-1, keepdims=True)
-    top = xp.where(top == -math.inf, 0, top)
-    xp.subtract(x, top, out=out)
-    xp.exp(out, out=out)
-    total = out.sum(-1, keepdims=True)
-    total = xp.where(total == 0, 1, total)
-    out /= total
-    return top, xp.log(total)
 
 
 @op
@@ -340,7 +290,7 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
     losses = xp.empty((len(z), 1), z.dtype)
 
     def forward(z, losses, targets):
-        losses[...] = _nll_rows(z, z.copy(), targets, label_smoothing)
+        losses[...] = nll_rows(z, z.copy(), targets, label_smoothing)
 
     by_rows(forward, z, losses, _safe(targets, weights))
     losses = losses[:, 0] * weights
@@ -351,7 +301,7 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
 
         def backward(z, d, targets, scale):
             softmax_rows(z, d)
-            _minus_target(d, targets, label_smoothing)
+            minus_target_rows(d, targets, label_smoothing)
             d *= scale[:, None]
 
         by_rows(backward, z, d, _safe(targets, weights), scale)
@@ -396,9 +346,9 @@ def linear_cross_entropy(
                 z += bias
 
             def steps(z, targets, out, scale):
-                out[...] = _nll_rows(z, z, targets, label_smoothing)
+                out[...] = nll_rows(z, z, targets, label_smoothing)
                 if scale is not None:
-                    _minus_target(z, targets, label_smoothing)
+                    minus_target_rows(z, targets, label_smoothing)
                     z *= scale[:, None]
 
             by_rows(steps, z, t[part], losses[part, None], None if scale is None else scale[part])
@@ -456,21 +406,3 @@ def _row_weights(targets, ignore_index, vocabulary, reduction, dtype):
 def _safe(targets, weights):
     """Targets with 0 in place of ignored labels, which are no valid index."""
     return array_module(targets).where(weights > 0, targets, 0)
-
-
-def _nll_rows(z, out, targets, label_smoothing):
-    """Losses (N, 1) of the rows of logits z; leaves softmax(z) in out (which may be z)."""
-    xp = array_module(z)
-    at = targets[:, None]
-    chosen = xp.take_along_axis(z, at, 1)
-    if label_smoothing:
-        chosen = (1 - label_smoothing) * chosen + label_smoothing * z.mean(1, keepdims=True)
-    top, log_total = softmax_rows(z, out)
-    return log_total - (chosen - top)  # in this order: at logits of 1e8 the sum would lose the log
-
-
-def _minus_target(p, targets, label_smoothing):
-    """p -= (1 - e) one-hot + e / V, in place."""
-    if label_smoothing:
-        p -= label_smoothing / p.shape[1]
-    p[array_module(p).arange(len(p)), targets] -= 1 - label_smoothing
