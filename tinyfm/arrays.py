@@ -91,7 +91,7 @@ class ArrayHolder:
 def default_array(data: Any) -> Array:
     """An array as it is; float32 of Python numbers and lists; a NumPy scalar in its own dtype."""
     if is_array(data):
-        return data
+        return np.asarray(data) if isinstance(data, np.ndarray) else data  # no subclass: memmap
     array = np.asarray(data)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"a tensor holds numbers, not {type(data).__name__} {data!r}"[:200])
@@ -136,6 +136,9 @@ def settle(
     float arrays, else float32 if there is a float or nothing but numbers and lists, else None
     (integer tensors and arrays among themselves).
     """
+    for i, a in enumerate(arrays):
+        if isinstance(a, np.ndarray):
+            arrays[i] = np.asarray(a)  # no subclass: memmap
     given = [a for a in arrays if is_array(a)]
     if dtype is None and any(a.dtype.kind == "f" for a in given):
         dtype = np.result_type(*(a.dtype for a in given if a.dtype.kind == "f"))

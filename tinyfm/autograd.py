@@ -26,7 +26,7 @@ import itertools
 import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ContextDecorator, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -44,18 +44,14 @@ _last_write = 0  # the date of the youngest write anywhere
 _recording: ContextVar[bool] = ContextVar("recording", default=True)
 
 
-class no_grad(ContextDecorator):
+@contextmanager
+def no_grad() -> Iterator[None]:
     """`with no_grad():` or `@no_grad()`: ops record nothing, results require no gradient."""
-
-    def __enter__(self) -> no_grad:
-        self._token = _recording.set(False)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        _recording.reset(self._token)
-
-    def _recreate_cm(self) -> no_grad:  # a decorated function may call itself: a token per call
-        return type(self)()
+    token = _recording.set(False)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
 
 
 # -- Tensor ---------------------------------------------------------------------------------------
@@ -73,7 +69,7 @@ class Tensor(ArrayHolder):
 
     def __init__(self, data: Any, requires_grad: bool = False) -> None:
         """Wrap an array without copying it; Python numbers and lists become float32 arrays."""
-        self._data = default_array(data)
+        self._data = default_array(raw(data))
         self._node: Node | None = None
         self._written = [0]  # when the storage was last written; views and detach() share the list
         self.grad: Array | None = None
@@ -101,8 +97,10 @@ class Tensor(ArrayHolder):
         A backward whose graph is older than the write raises, since it would use the new values.
         """
         global _last_write
-        self._written[0] = _last_write = next(_clock)
-        yield self._data
+        try:
+            yield self._data
+        finally:
+            self._written[0] = _last_write = next(_clock)
 
     def detach(self) -> Tensor:
         """The same values (and the same memory) without history."""
@@ -213,7 +211,7 @@ def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
     del seen, node
 
     grads: dict[Node, Any] = {root: gradient}
-    owned: set[Node] = set()  # nodes whose gradient array was made here and may be added to
+    owned: set[Any] = set()  # nodes whose gradient was summed here, ids of arrays leaves have got
     while order:
         node = order.pop()
         g = grads.pop(node)
@@ -229,7 +227,7 @@ def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
             node.vjps, node.parents, node.written = None, (), ()
 
 
-def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Node], keep: bool) -> None:
+def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Any], keep: bool) -> None:
     """Call the vjps of a node with its gradient g, and add their results to its parents' gradients.
 
     Two gradients of an interior tensor are summed *out of place* the first time: the arrays belong
@@ -240,14 +238,13 @@ def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Node], keep:
     vjps, parents = node.vjps, node.parents
     joint = callable(vjps)
     gradients = vjps(g) if joint else vjps
-    if len(gradients) != len(parents):
-        raise TypeError(f"op {node.name!r}: {len(gradients)} vjps for {len(parents)} arguments")
+    if type(gradients) is not tuple or len(gradients) != len(parents):
+        raise TypeError(f"op {node.name!r}: a tuple with one vjp or gradient per argument is due")
     for i, parent in enumerate(parents):
         if parent is None or gradients[i] is None:
             continue
         grad = gradients[i] if joint else vjps[i](g)
-        if not is_array(grad):
-            grad = np.asarray(grad)  # NumPy makes scalars of 0-d results
+        grad = grad if is_array(grad) else np.asarray(grad)  # NumPy makes scalars of 0-d results
         leaf = type(parent) is not Node
         target = parent._data if leaf else parent
         if grad.shape != target.shape:
@@ -256,8 +253,9 @@ def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Node], keep:
             found, wanted = (f"{x.shape} {x.dtype}" for x in (grad, target))
             raise TypeError(f"op {node.name!r}: gradient {i} is {found}, its argument {wanted}")
         if leaf:
-            new = parent.grad is None and not keep and _is_new(grad, g, gradients if joint else ())
-            _accumulate(parent, grad, own=new)
+            new = parent.grad is None and not keep and id(grad) not in owned
+            _accumulate(parent, grad, own=new and _is_new(grad, g, gradients if joint else ()))
+            owned.add(id(grad))
         elif parent not in grads:
             grads[parent] = grad
         elif parent in owned:
@@ -352,7 +350,8 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
             if record:
                 node = Node(name, vjps, parents, [*written, *(out._written for out in outs)])
                 for i, out in enumerate(outs):
-                    Node(name, _Slot(i, len(outs)), (node,), []).attach(out)
+                    if out.dtype.kind == "f":
+                        Node(name, _Slot(i, len(outs)), (node,), []).attach(out)
             return outs
         out = _wrap(result, args, dtype)
         if record and out._data.dtype.kind == "f":
@@ -371,8 +370,7 @@ def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
     that they meet.  (NumPy alone would turn float32 into float64 at the first np.float64 scalar.)
     Whether an integer is a number or an id only its vjp tells: those are returned as `unsettled`.
     """
-    lists: tuple[list, list, list] = ([], [], [])
-    arrays, parents, written = lists
+    arrays, parents, written = list[Any](), list[Any](), list[Any]()
     dtype = kind = None
     plain = wanted = False
     for a in args:
@@ -400,8 +398,7 @@ def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
 
 def _wrap(result: Any, args: Sequence[Any], dtype: Any) -> Tensor:
     """A Tensor of an op's result; one that shares an input's memory shares its write date too."""
-    if not is_array(result):
-        result = np.asarray(result)  # NumPy makes scalars of 0-d results
+    result = result if is_array(result) else np.asarray(result)  # 0-d: NumPy makes scalars
     if dtype is None and result.dtype == np.float64:
         result = result.astype(np.float32)  # made of integers alone: exp, mean, division
     out = Tensor.__new__(Tensor)  # __init__ checks what is certain here

@@ -7,10 +7,8 @@ in one process.  NumPy is the only import; CuPy comes in with the first array th
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,10 +28,8 @@ def array_module(x: Array) -> Any:
 
 
 def is_array(x: object) -> bool:
-    """Whether x is an array of NumPy or of another library (NumPy's scalars are not arrays)."""
-    return isinstance(x, np.ndarray) or (
-        hasattr(x, "dtype") and hasattr(x, "ndim") and not isinstance(x, np.generic)
-    )
+    """Whether x is an array, of NumPy or of CuPy, which gave its class the same name."""
+    return isinstance(x, np.ndarray) or type(x).__name__ == "ndarray"
 
 
 def device_of(x: Array) -> str:
@@ -151,7 +147,9 @@ def settings(*, block_bytes: int | None = None, threads: int | None = None) -> I
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int) -> Any:
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and often not needed
+
     return ThreadPoolExecutor(threads, thread_name_prefix="tinyfm")
 
 
@@ -203,6 +201,8 @@ def keep_memory(limit: int = 1 << 30) -> bool:
     """
     if not sys.platform.startswith("linux"):
         return False
+    import ctypes
+
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt
     except (OSError, AttributeError):  # another C library, musl for one

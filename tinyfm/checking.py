@@ -94,8 +94,9 @@ def _check_input(
 
     def along(direction: Array) -> tuple[float, float]:
         """(the gradient's, the measured) derivative along a direction."""
-        step = h * direction
-        return float((gradient * direction).sum()), (moved(t, step) - moved(t, -step)) / (2 * h)
+        step, used = h * direction, direction != 0
+        said = float((gradient[used] * direction[used]).sum())  # a NaN elsewhere is not said here
+        return said, (moved(t, step) - moved(t, -step)) / (2 * h)
 
     def differ(pair: tuple[float, float], scale: float = 1.0) -> bool:
         said, measured = pair
@@ -132,8 +133,9 @@ def _check_input(
                 masked = np.zeros(t.size)
                 masked[part] = direction.reshape(-1)[part]
                 said, measured = along(masked.reshape(t.shape))
-                halves.append((-abs(said - measured), part))
-            where = min(halves, key=lambda pair: pair[0])[1]
+                off = abs(said - measured)
+                halves.append((math.inf if math.isnan(off) else off, part))
+            where = max(halves, key=lambda half: half[0])[1]
         index = tuple(int(n) for n in np.unravel_index(where[0], t.shape))
         report(index, along(entry(index)))
 

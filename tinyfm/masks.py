@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyfm.autograd import raw
 from tinyfm.backend import Array, array_module, is_array
 
 
@@ -67,6 +68,7 @@ class Mask:
         parts = (like, self.prefix, self.keys, self.allowed)
         given = [a for a in parts if a is not None]
         xp = array_module(given[0]) if given else np
+        self.check(batch, None, queries, keys)
         out = self.rows(xp.arange(batch), queries, keys, 0, queries)
         out = xp.ones((1, 1, 1, 1), bool) if out is None else out
         return xp.broadcast_to(out, (batch, out.shape[1], queries, keys))
@@ -89,15 +91,32 @@ class Mask:
                 lengths = self._of(batch, self.prefix)
                 seen = seen | (j < lengths[:, None, None, None])
         if self.keys is not None:
-            if self.keys.shape[-1] != keys:
-                raise ValueError(
-                    f"the padding mask covers {self.keys.shape[-1]} keys, and there are {keys}: "
-                    "give one entry per key, those in the cache included"
-                )
             seen = _both(seen, self._of(batch, self.keys)[:, None, None, :])
         if self.allowed is not None:
             seen = _both(seen, self._allowed_rows(batch, queries, keys, start, stop, head))
         return seen
+
+    def check(self, batch: int, heads: int | None, queries: int, keys: int) -> None:
+        """Raise ValueError unless the parts fit scores (batch, heads, queries, keys)."""
+        wanted = {
+            "prefix": (batch,),
+            "keys": (batch, keys),
+            "allowed": (batch, heads, queries, keys),
+        }
+        for name, sizes in wanted.items():
+            part = getattr(self, name)
+            if part is None:
+                continue
+            full = (1,) * (len(sizes) - part.ndim) + part.shape
+            stretch = () if name == "keys" else (1,)  # a padding mask has one entry per key
+            if not all(
+                n == size or size is None or (n == 1 and (i == 0 or 1 in stretch))
+                for i, (n, size) in enumerate(zip(full, sizes, strict=True))
+            ):
+                raise ValueError(
+                    f"mask part {name} {part.shape} does not fit {queries} queries and {keys} keys "
+                    f"in a batch of {batch}: it must be {sizes}, keys in the cache included"
+                )
 
     def _of(self, batch: Array, values: Array) -> Array:
         return values if len(values) == 1 else values[batch]
@@ -107,11 +126,6 @@ class Mask:
     ) -> Array:
         allowed = self.allowed
         allowed = allowed.reshape((1,) * (4 - allowed.ndim) + allowed.shape)
-        if allowed.shape[2] not in (1, queries) or allowed.shape[3] not in (1, keys):
-            raise ValueError(
-                f"allowed {self.allowed.shape} does not fit the scores of {queries} queries and "
-                f"{keys} keys: its last two sizes must be those, or 1"
-            )
         if allowed.shape[2] != 1:
             allowed = allowed[:, :, start:stop]
         if isinstance(head, slice):
@@ -124,8 +138,8 @@ class Mask:
         """The mask of a batch whose members are picked by `rows` (repeated, permuted)."""
         picked = {
             name: value[rows]
-            for name in ("prefix", "keys", "allowed")
-            if (value := getattr(self, name)) is not None and value.shape[0] > 1
+            for name, dims in (("prefix", 1), ("keys", 2), ("allowed", 4))
+            if (value := getattr(self, name)) is not None and value.ndim == dims and len(value) > 1
         }
         return replace(self, **picked)
 
@@ -135,6 +149,7 @@ def _both(a: Array | None, b: Array | None) -> Array | None:
 
 
 def _array(values: Any) -> Array:
+    values = raw(values)
     return values if is_array(values) else np.asarray(values)
 
 

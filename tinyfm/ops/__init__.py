@@ -18,6 +18,7 @@ from tinyfm.ops.basic import (
     max,
     maximum,
     mean,
+    merge_heads,
     min,
     minimum,
     mul,
@@ -26,6 +27,7 @@ from tinyfm.ops.basic import (
     power,
     reshape,
     split,
+    split_heads,
     sqrt,
     stack,
     sub,
@@ -56,10 +58,10 @@ from tinyfm.ops.rows import fused_attention
 __all__ = [
     "add", "astype", "attention", "attention_weights", "concatenate", "cross_entropy", "div",
     "dropout", "embedding", "exp", "fused_attention", "gelu", "getitem", "layer_norm", "linear",
-    "linear_cross_entropy", "log", "log_softmax", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "mul", "neg", "norm", "power", "relu", "reshape", "rms_norm", "sigmoid", "silu",
-    "softmax", "split", "sqrt", "stack", "sub", "sum", "swapaxes", "tanh", "transpose", "var",
-    "where",
+    "linear_cross_entropy", "log", "log_softmax", "matmul", "max", "maximum", "mean", "merge_heads",
+    "min", "minimum", "mul", "neg", "norm", "power", "relu", "reshape", "rms_norm", "sigmoid",
+    "silu", "softmax", "split", "split_heads", "sqrt", "stack", "sub", "sum", "swapaxes", "tanh",
+    "transpose", "var", "where",
 ]  # fmt: skip
 
 

@@ -113,8 +113,9 @@ def _check(q: Any, k: Any, v: Any, relative_bias: Any) -> tuple[int, ...]:
             "(B, H, Tk, D) and (B, H, Tk, Dv)"
         )
     shape, entries = None if relative_bias is None else raw(relative_bias).shape, q[-2] + k[-2] - 1
-    if shape is not None and (len(shape) != 2 or shape[1] != entries):
+    if shape is not None and shape != (q[-3] if len(q) > 2 else 1, entries):
         raise ValueError(
-            f"op 'attention': relative_bias {shape} must be (H, Tq + Tk - 1), here (H, {entries})"
+            f"op 'attention': relative_bias {shape} does not fit q {q} and k {k}: it must be "
+            f"(H, Tq + Tk - 1), here {(q[-3] if len(q) > 2 else 1, entries)}"
         )
     return q[:-2]

@@ -7,6 +7,7 @@ does; the engine sums a gradient down to the shape of the argument.
 from __future__ import annotations
 
 import math
+import numbers
 
 from tinyfm.autograd import op
 from tinyfm.backend import array_module
@@ -268,6 +269,35 @@ def split(x, *, sections, axis=0):
 
 
 @op
+def split_heads(x, *, parts, heads):
+    """(B, T, parts * heads * D) -> `parts` arrays (B, heads, T, D): packed q, k, v to their heads.
+
+    A token's channels stay together: head h of part p has those from (p * heads + h) * D on.
+    """
+    xp = array_module(x)
+    batch, length, width = x.shape
+    packed = (batch, length, parts, heads, width // (parts * heads))
+    views = x.reshape(packed).transpose(2, 0, 3, 1, 4)
+
+    def vjp(g):
+        dx = xp.zeros(packed, x.dtype)
+        for i, part in enumerate(g):
+            if part is not None:
+                dx[:, :, i] = part.swapaxes(1, 2)
+        return dx.reshape(x.shape)
+
+    return tuple(views), (vjp,)
+
+
+@op
+def merge_heads(x):
+    """(B, heads, T, D) -> (B, T, heads * D), the heads of a token side by side."""
+    batch, heads, length, width = x.shape
+    y = x.swapaxes(1, 2).reshape(batch, length, heads * width)
+    return y, (lambda g: g.reshape(batch, length, heads, width).swapaxes(1, 2),)
+
+
+@op
 def getitem(x, *, key):
     """x[key]: slices, integers, None, bool arrays, integer arrays with repeats, as in NumPy.
 
@@ -278,14 +308,20 @@ def getitem(x, *, key):
     def vjp(g):
         out = xp.zeros(x.shape, x.dtype)
         keys = key if isinstance(key, tuple) else (key,)
-        if any(isinstance(k, list) or (hasattr(k, "dtype") and k.dtype.kind in "iu") for k in keys):
+        if all(_picks_once(k) for k in keys):
+            out[key] = g
+        else:
             entries = xp.arange(x.size).reshape(x.shape)[key]
             xp.add.at(out.reshape(-1), entries.reshape(-1), g.reshape(-1))
-        else:  # no entry twice
-            out[key] = g
         return out
 
     return x[key], (vjp,)
+
+
+def _picks_once(k):
+    """Whether a part of an index names no entry twice; lists, ranges and integer arrays may."""
+    whole = k is None or k is Ellipsis or isinstance(k, slice | numbers.Integral)
+    return whole or (hasattr(k, "dtype") and k.dtype.kind == "b")
 
 
 # -- matrix product -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import numpy as np
 from tinyfm.autograd import op
 from tinyfm.backend import array_module, block_bytes, by_rows, keep_mask, scatter_add_rows
 from tinyfm.ops.rows import (
+    floating,
     gelu_exact_rows,
     gelu_tanh_rows,
     minus_target_rows,
@@ -24,7 +25,7 @@ from tinyfm.ops.rows import (
 
 def _as_rows(x):
     """x as a matrix of its last axis: (..., D) -> (N, D); a 0-d x as one row of one entry."""
-    return x.reshape(-1, x.shape[-1]) if x.size and x.ndim else x.reshape(_rows_shape(x))
+    return x.reshape(_rows_shape(x))
 
 
 def _rows_shape(x):
@@ -68,6 +69,7 @@ def gelu(x, *, approximate="none", needs=None):
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f"approximate is {approximate!r}: use 'none' or 'tanh'")
+    x = floating(x)
     xp = array_module(x)
     y = xp.empty(_rows_shape(x), x.dtype)
     slope = xp.empty_like(y) if needs[0] else None
@@ -85,6 +87,7 @@ def softmax(x, *, axis=-1):
 
     A row of -inf alone, where nothing may be seen, gives zeros and zero gradients, not NaN.
     """
+    x = floating(x)
     xp = array_module(x)
     rows = x.swapaxes(axis, -1) if x.ndim else x.reshape(1)
     y = xp.empty(_rows_shape(rows), x.dtype)
@@ -127,6 +130,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     x (..., D), weight (D,), bias (D,) or None; var is the biased variance, eps stands in the root.
     With h the normalised x and d = g weight: dx = (d - mean d - h mean(d h)) / sqrt(var + eps).
     """
+    x = floating(x)
     xp = array_module(x)
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
@@ -165,6 +169,7 @@ def rms_norm(x, weight, *, eps=1e-6):
     No mean is removed and there is no bias.  With h the normalised x and d = g weight:
     dx = (d - h mean(d h)) / sqrt(mean(x**2) + eps).
     """
+    x = floating(x)
     xp = array_module(x)
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
@@ -215,6 +220,7 @@ def dropout(x, *, p, seed):
         raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
     if p == 0:
         return x, (lambda g: g,)
+    x = floating(x)
     kept = keep_mask(seed, p, *_rows_shape(x), like=x).reshape(x.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
 
@@ -284,7 +290,7 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
     """
     if labels.shape != logits.shape[:-1]:
         raise ValueError("labels must have the shape of logits without its last axis")
-    xp = array_module(logits)
+    xp, logits = array_module(logits), floating(logits)
     z, targets = _as_rows(logits), labels.reshape(-1)
     weights = _row_weights(targets, ignore_index, z.shape[1], reduction, z.dtype)
     losses = xp.empty((len(z), 1), z.dtype)
@@ -326,7 +332,7 @@ def linear_cross_entropy(
         raise ValueError("the last axis of hidden must be the weight's second one, (V, D)")
     if labels.shape != hidden.shape[:-1]:
         raise ValueError("labels must have the shape of hidden without its last axis")
-    xp = array_module(hidden)
+    xp, hidden = array_module(hidden), floating(hidden)
     targets = labels.reshape(-1)
     weights = _row_weights(targets, ignore_index, len(weight), reduction, hidden.dtype)
     rows = np.flatnonzero(weights) if xp is np else xp.arange(len(targets))

@@ -17,6 +17,14 @@ from tinyfm.masks import as_mask
 from tinyfm.ops.erf import erf
 
 
+def floating(x):
+    """x, or x in float32 if it holds integers.
+
+    An op is tried with integers first, to see by its vjps whether they are numbers.
+    """
+    return x if x.dtype.kind == "f" else x.astype(np.float32)
+
+
 def gelu_exact_rows(x, y, slope):
     """y = x Phi(x); dy/dx = Phi(x) + x phi(x) with the density phi."""
     xp = array_module(x)
@@ -104,8 +112,10 @@ def fused_attention(
     The gradient of `bias` needs the array dS whole; nothing else here grows with Tq x Tk.
     """
     mask = as_mask(mask)
+    q, k, v = floating(q), floating(k), floating(v)
     (batch, heads, queries, width), keys = q.shape, k.shape[2]
     groups = batch * heads
+    mask.check(batch, heads, queries, keys)
     q3 = q.reshape(groups, queries, width) * scale
     k3, v3 = k.reshape(groups, keys, width), v.reshape(groups, keys, v.shape[3])
     out = np.empty((groups, queries, v.shape[3]), q.dtype)
@@ -150,6 +160,9 @@ def fused_attention(
     keep_scale = 0.0 if dropout == 1 else 1 / (1 - dropout)
 
     def forward(g, rows, seen):
+        if not seen:  # rows before the first key
+            out[g, rows] = log_sum[g, rows] = 0
+            return
         s = scores(g, rows, seen)
         top, log_total = softmax_rows(s, s)
         np.add(top, log_total, out=log_sum[g, rows])
@@ -201,4 +214,4 @@ def fused_attention(
             None if drelative is None else drelative.reshape(batch, heads, -1).sum(0),
         )
 
-    return out.reshape(batch, heads, queries, -1), vjp
+    return out.reshape(*q.shape[:3], v.shape[3]), vjp

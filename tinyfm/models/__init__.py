@@ -1,0 +1,15 @@
+"""The five founding models, one file each, put together from the blocks of `tinyfm.nn`."""
+
+from typing import Any
+
+from tinyfm.models.output import ModelOutput
+from tinyfm.models.transformer import Transformer, TransformerConfig
+from tinyfm.nn import without_memory
+
+__all__ = ["ModelOutput", "Transformer", "TransformerConfig", "num_parameters"]
+
+
+def num_parameters(config: Any, cls: type = Transformer) -> int:
+    """How many parameters a model has, shared ones once; counted without allocating the weights."""
+    with without_memory():
+        return sum(p.size for p in cls(config).parameters())

@@ -1,0 +1,165 @@
+"""Module and Parameter: a model is a tree of objects; its parameters are found by walking it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import numpy as np
+
+from tinyfm.autograd import Tensor
+from tinyfm.backend import Array, generator, to_device, to_numpy
+
+
+class Parameter(Tensor):
+    """A leaf that a module learns.  Frozen by `requires_grad = False`, it stays a parameter."""
+
+    __slots__ = ()
+
+    def __init__(self, data: Array, requires_grad: bool = True) -> None:
+        super().__init__(data, requires_grad)
+
+
+class Module:
+    """Attributes that are Parameters, Modules or lists of Modules make up the tree.
+
+    A module holds parameters and switches, and no state of a call: one embedding may be used three
+    times in a graph.  A parameter that stands at several places is one object and counts once.
+    """
+
+    training: bool = True
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.forward(*args, **options)
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+
+    # the tree
+
+    def children(self) -> Iterator[tuple[str, Module]]:
+        """Direct submodules with their names; members of a list are named by their position."""
+        for name, value in vars(self).items():
+            if isinstance(value, Module):
+                yield name, value
+            elif isinstance(value, list | tuple):
+                for i, item in enumerate(value):
+                    if isinstance(item, Module):
+                        yield f"{name}.{i}", item
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it."""
+        yield self
+        for _, child in self.children():
+            yield from child.modules()
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """All parameters with the first name that leads to each, every one once."""
+        seen: set[int] = set()
+        for name, parameter in self._walk(""):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield name, parameter
+
+    def _walk(self, prefix: str) -> Iterator[tuple[str, Parameter]]:
+        for name, value in vars(self).items():
+            if isinstance(value, Parameter):
+                yield prefix + name, value
+        for name, child in self.children():
+            yield from child._walk(f"{prefix}{name}.")
+
+    def parameters(self) -> list[Parameter]:
+        return [parameter for _, parameter in self.named_parameters()]
+
+    # modes, places, dtypes
+
+    def train(self, mode: bool = True) -> Self:
+        """Dropout on (or off with mode=False), in this module and all below."""
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        return self.train(False)
+
+    def to(self, device: str | None = None, dtype: Any = None) -> Self:
+        """Move or convert every parameter in place; the Parameter objects, and so ties, stay."""
+        for parameter in self.parameters():
+            with parameter.writing() as array:
+                array = array if device is None else to_device(array, device)
+                parameter._data = array if dtype is None else array.astype(dtype, copy=False)
+            parameter.grad = None
+        return self
+
+    # names and values
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Name -> values as NumPy arrays (on the CPU read-only views), shared parameters once."""
+        return {name: p.numpy() for name, p in self.named_parameters()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Write values into the parameters; names and shapes must fit exactly, else nothing is."""
+        parameters = dict(self.named_parameters())
+        problems = [f"missing {name}" for name in parameters if name not in state]
+        problems += [f"unexpected {name}" for name in state if name not in parameters]
+        problems += [
+            f"{name} is {tuple(np.shape(state[name]))} instead of {p.shape}"
+            for name, p in parameters.items()
+            if name in state and np.shape(state[name]) != p.shape
+        ]
+        if problems:
+            raise ValueError(
+                f"{type(self).__name__} cannot take these values: {'; '.join(problems)}"
+            )
+        for name, p in parameters.items():
+            with p.writing() as array:
+                array[...] = to_device(to_numpy(state[name]), p.device).astype(p.dtype)
+
+
+# -- initial values -------------------------------------------------------------------------------
+# float32 arrays; random ones from the one generator, in the order in which layers are built.
+
+Init = Callable[[tuple[int, ...]], np.ndarray]
+_allocate = True
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Build modules of any size from zero-stride arrays: for counting parameters, not for use."""
+    global _allocate
+    before, _allocate = _allocate, False
+    try:
+        yield
+    finally:
+        _allocate = before
+
+
+def new_parameter(shape: tuple[int, ...], init: Init) -> Parameter:
+    """A parameter with initial values, or without memory inside `without_memory`."""
+    array = init(shape) if _allocate else np.broadcast_to(np.float32(0), shape)
+    return Parameter(array)
+
+
+def zeros(shape: tuple[int, ...]) -> np.ndarray:
+    return np.zeros(shape, np.float32)
+
+
+def ones(shape: tuple[int, ...]) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
+def normal(std: float) -> Init:
+    """N(0, std**2)."""
+
+    def init(shape: tuple[int, ...]) -> np.ndarray:
+        return generator().standard_normal(shape, np.float32) * np.float32(std)
+
+    return init
+
+
+def xavier_uniform(shape: tuple[int, ...]) -> np.ndarray:
+    """Uniform within sqrt(6 / (in + out)) (Glorot and Bengio 2010), for a weight (out, in)."""
+    bound = math.sqrt(6 / (shape[0] + shape[1]))
+    return (generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)

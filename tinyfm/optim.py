@@ -1,0 +1,199 @@
+"""Optimizers, gradient clipping, and learning-rate schedules.
+
+Optimizers work per tensor, in place and in blocks that stay in the cache: the steps on one block of
+32k entries use a few small temporaries instead of arrays of the parameter's size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tinyfm.autograd import Tensor
+from tinyfm.backend import Array, array_module, block_bytes, by_blocks
+
+BLOCK = 1 << 15  # entries; parameter, gradient and two moments of that many stay in a core's cache
+
+
+class Optimizer:
+    """What all optimizers share: the parameters, `step`, `zero_grad`, and their state.
+
+    A parameter without a gradient, frozen or not reached, is left alone: no update, no decay.
+    """
+
+    def __init__(self, params: Iterable[Tensor], lr: float) -> None:
+        self.params = list(params)
+        if len({id(p) for p in self.params}) != len(self.params):
+            raise ValueError("a parameter is given twice; Module.parameters() lists each once")
+        if not lr >= 0:
+            raise ValueError(f"lr is {lr}: a learning rate is not negative")
+        self.lr = lr
+        self.state: list[dict[str, Any]] = [{} for _ in self.params]
+
+    def step(self, factor: float = 1.0) -> None:
+        """One update with the learning rate lr * factor (what a schedule returns)."""
+        for p, state in zip(self.params, self.state, strict=True):
+            if p.grad is None or not p.requires_grad:
+                continue
+            with p.writing() as array:
+                self.update(array, p.grad, state, self.lr * factor, p)
+
+    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
+        """Write the update of one parameter array p with gradient g in place."""
+        raise NotImplementedError
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for p in self.params:
+            p.grad = None
+
+
+class SGD(Optimizer):
+    """p -= rate g."""
+
+    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
+        _in_blocks(lambda p, g: _subtract(p, g * rate), p, g)
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015).  With t the number of this parameter's updates, from 1:
+
+    m = b1 m + (1 - b1) g,   v = b2 v + (1 - b2) g**2,
+    p -= rate (m / (1 - b1**t)) / (sqrt(v / (1 - b2**t)) + eps)
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        super().__init__(params, lr)
+        if not all(0 <= b < 1 for b in betas):
+            raise ValueError(f"betas are {betas}: each must be at least 0 and below 1")
+        self.betas, self.eps = betas, eps
+        self.bias_correction = True
+
+    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
+        xp = array_module(p)
+        if not state:
+            state.update(t=0, m=xp.zeros_like(p), v=xp.zeros_like(p))
+        state["t"] += 1
+        b1, b2 = self.betas
+        c1 = 1 - b1 ** state["t"] if self.bias_correction else 1.0
+        c2 = 1 - b2 ** state["t"] if self.bias_correction else 1.0
+
+        def steps(p: Array, g: Array, m: Array, v: Array) -> None:
+            m *= b1
+            m += g * (1 - b1)
+            v *= b2
+            u = g * g
+            u *= 1 - b2
+            v += u
+            xp.sqrt(v, out=u)
+            u *= 1 / math.sqrt(c2)
+            u += self.eps
+            xp.divide(m, u, out=u)
+            u *= rate / c1
+            p -= u
+
+        _in_blocks(steps, p, g, state["m"], state["v"])
+
+
+class AdamW(Adam):
+    """Adam with decoupled decay (Loshchilov and Hutter 2019): first p *= 1 - rate * weight_decay.
+
+    decay: a function of a parameter, True where it decays; None: all do.  Usual is
+        `lambda p: p.ndim > 1`, which spares biases and norms.
+    bias_correction: False is the variant of the original BERT.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        decay: Callable[[Tensor], bool] | None = None,
+        bias_correction: bool = True,
+    ) -> None:
+        super().__init__(params, lr, betas, eps)
+        self.weight_decay, self.decay = weight_decay, decay
+        self.bias_correction = bias_correction
+
+    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
+        if self.weight_decay and (self.decay is None or self.decay(of)):
+            p *= 1 - rate * self.weight_decay
+        super().update(p, g, state, rate, of)
+
+
+def _subtract(p: Array, u: Array) -> None:
+    p -= u
+
+
+def _in_blocks(steps: Callable[..., None], *arrays: Array) -> None:
+    """steps(*blocks) over blocks of entries of arrays of one shape, on the threads."""
+    if not all(a.flags.c_contiguous for a in arrays):
+        steps(*arrays)
+        return
+    flat = [a.reshape(-1) for a in arrays]
+    by_blocks(lambda i, j: steps(*(a[i:j] for a in flat)), flat[0].size, block_bytes() // BLOCK)
+
+
+def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
+    """Scale all gradients so that their common Euclidean norm is at most max_norm.
+
+    Returns the norm before.  Gradients below the limit are untouched; a limit of 0 makes them 0;
+    parameters without a gradient count nothing.  (Pascanu et al. 2013.)
+    """
+    if not max_norm >= 0:
+        raise ValueError(f"max_norm is {max_norm}: a norm is not negative")
+    grads = [p.grad for p in params if p.grad is not None]
+    total = math.sqrt(sum(_square_sum(g) for g in grads))
+    if total > max_norm:
+        for g in grads:
+            g *= max_norm / total
+    return total
+
+
+def _square_sum(g: Array) -> float:
+    flat = g.reshape(-1)
+    return float(flat @ flat)
+
+
+# -- schedules: step (from 1) -> factor of the learning rate --------------------------------------
+
+Schedule = Callable[[int], float]
+
+
+def noam(d_model: int, warmup: int) -> Schedule:
+    """d_model**-0.5 min(step**-0.5, step warmup**-1.5) (Vaswani et al. 2017, section 5.3).
+
+    This is the paper's rate itself, with its peak at step `warmup`: use it with lr = 1.
+    """
+    return lambda step: d_model**-0.5 * min(max(step, 1) ** -0.5, max(step, 1) * warmup**-1.5)
+
+
+def linear(warmup: int, total: int) -> Schedule:
+    """Up to 1 at step `warmup`, then down to 0 at step `total`, both in straight lines."""
+    return lambda step: _ramp(step, warmup, total, lambda left: left)
+
+
+def cosine(warmup: int, total: int) -> Schedule:
+    """Up to 1 at step `warmup` in a straight line, then to 0 at `total` along a half cosine."""
+    return lambda step: _ramp(step, warmup, total, lambda x: 0.5 - 0.5 * math.cos(math.pi * x))
+
+
+def constant() -> Schedule:
+    """1 at every step."""
+    return lambda step: 1.0
+
+
+def _ramp(step: int, warmup: int, total: int, shape: Callable[[float], float]) -> float:
+    """step / warmup up to warmup; then shape(x), where x falls from 1 to 0 at total."""
+    if step <= warmup:
+        return step / max(warmup, 1)
+    return shape(max(0.0, (total - step) / max(total - warmup, 1)))

@@ -1,0 +1,135 @@
+"""Models in folders: config.json and model.safetensors, written whole or not at all.
+
+Classes register themselves by name, so that `load(folder)` finds the one that config.json names.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from tinyfm.errors import InputError
+from tinyfm.generation import GenerationMixin
+from tinyfm.nn import Module
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_classes: dict[str, type[PreTrainedModel]] = {}
+
+
+class PretrainedConfig:
+    """Base of the config dataclasses: to and from the dictionary in config.json."""
+
+    model_type: ClassVar[str]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """A config of the known keys; others, of newer or foreign software, are ignored."""
+        fields = {f.name for f in dataclasses.fields(cls) if f.init}  # type: ignore[arg-type]
+        return cls(**{k: v for k, v in values.items() if k in fields})
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"model_type": self.model_type, **dataclasses.asdict(self)}  # type: ignore[call-overload]
+
+
+class PreTrainedModel(Module, GenerationMixin):
+    """A model with a config, which can be saved to a folder and opened from it."""
+
+    config_class: ClassVar[type[PretrainedConfig]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _classes[cls.__name__] = cls
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json and model.safetensors; each appears whole or not at all."""
+        from safetensors.numpy import save_file
+
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        state = {name: np.ascontiguousarray(array) for name, array in self.state_dict().items()}
+        with _replacing(path / WEIGHTS) as temporary:
+            save_file(state, temporary)
+        config = {"architectures": [type(self).__name__], **self.config.to_dict()}
+        with _replacing(path / CONFIG) as temporary:
+            temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], dtype: Any = None) -> Self:
+        """The model in a folder, in evaluation mode; InputError names what is missing or wrong."""
+        path = Path(folder)
+        values = read_config(path)
+        named = (values.get("architectures") or [cls.__name__])[0]
+        if named != cls.__name__:
+            raise InputError(f"{path / CONFIG}: holds a {named}, and a {cls.__name__} is wanted")
+        try:
+            model = cls(cls.config_class.from_dict(values))
+            model.load_state_dict(_read_weights(path / WEIGHTS))
+        except (TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path}: {error}") from error
+        return model.to(dtype=dtype).eval()
+
+
+def load(folder: str | os.PathLike[str], dtype: Any = None) -> PreTrainedModel:
+    """The model in a folder, of the class that its config.json names."""
+    path = Path(folder)
+    named = (read_config(path).get("architectures") or [None])[0]
+    if named not in _classes:
+        known = ", ".join(sorted(_classes))
+        raise InputError(f"{path / CONFIG}: architecture {named!r} is not one of {known}")
+    return _classes[named].from_pretrained(path, dtype)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The dictionary in a folder's config.json."""
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give one that a training run has saved")
+    if not path.is_file():
+        raise InputError(
+            f"{folder}: holds no {CONFIG}; give a folder that a training run has saved"
+        )
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error})") from error
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: not a JSON object")
+    return values
+
+
+def _read_weights(path: Path) -> dict[str, np.ndarray]:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; the folder holds no weights")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path}: not a readable safetensors file ({error})") from error
+
+
+class _replacing:
+    """`with _replacing(path) as temporary:` write to temporary; it becomes path at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.temporary = path, path.with_name(path.name + ".partial")
+
+    def __enter__(self) -> Path:
+        return self.temporary
+
+    def __exit__(self, kind: type | None, *error: object) -> None:
+        if kind is None:
+            os.replace(self.temporary, self.path)
+        else:
+            self.temporary.unlink(missing_ok=True)
