@@ -98,24 +98,21 @@ class Mask:
 
     def check(self, batch: int, heads: int | None, queries: int, keys: int) -> None:
         """Raise ValueError unless the parts fit scores (batch, heads, queries, keys)."""
-        wanted = {
-            "prefix": (batch,),
-            "keys": (batch, keys),
-            "allowed": (batch, heads, queries, keys),
-        }
-        for name, sizes in wanted.items():
-            part = getattr(self, name)
+        for part, sizes in (
+            (self.prefix, (batch,)),
+            (self.keys, (batch, keys)),
+            (self.allowed, (batch, heads, queries, keys)),
+        ):
             if part is None:
                 continue
-            full = (1,) * (len(sizes) - part.ndim) + part.shape
-            stretch = () if name == "keys" else (1,)  # a padding mask has one entry per key
-            if not all(
-                n == size or size is None or (n == 1 and (i == 0 or 1 in stretch))
-                for i, (n, size) in enumerate(zip(full, sizes, strict=True))
-            ):
+            padded = (1,) * (len(sizes) - part.ndim) + part.shape
+            fits = [n in (1, size) or size is None for n, size in zip(padded, sizes, strict=True)]
+            if part is self.keys:
+                fits.append(padded[1] == keys)  # one entry per key: a single one is a mistake
+            if not all(fits):
                 raise ValueError(
-                    f"mask part {name} {part.shape} does not fit {queries} queries and {keys} keys "
-                    f"in a batch of {batch}: it must be {sizes}, keys in the cache included"
+                    f"a mask of {part.shape} does not fit {queries} queries and {keys} keys in a "
+                    f"batch of {batch}: it must be {sizes}, with keys in the cache included"
                 )
 
     def _of(self, batch: Array, values: Array) -> Array:

@@ -1,0 +1,256 @@
+"""Train a Transformer to translate, score it, and translate with it.
+
+    python -m tinyfm.demos.translate                      learns Korean to English in a minute or two
+    python -m tinyfm.demos.translate --model FOLDER --text "나는 사과를 먹었다."
+    python -m tinyfm.demos.translate --model FOLDER < lines.txt
+    python -m tinyfm.demos.translate --train en.txt de.txt --test test.en test.de
+
+Without files it learns from the sentences of a small Korean-English grammar (korean_english.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import tinyfm
+from tinyfm import models, optim, pretrained, training
+from tinyfm.data import Batches, evaluation_batches
+from tinyfm.demos import cli, korean_english
+from tinyfm.errors import InputError
+from tinyfm.metrics import Bleu, corpus_bleu
+from tinyfm.text import Tokenizer, read_pairs
+
+Pairs = Sequence[tuple[str, str]]
+
+# What fits the embedded sentences, and what fits files of real ones.
+EMBEDDED = {"steps": 700, "vocab_size": 1000, "d_model": 128, "layers": 2, "heads": 4, "ffn": 512}
+FILES = {"steps": 3000, "vocab_size": 8000, "d_model": 256, "layers": 3, "heads": 8, "ffn": 512}
+HELD_OUT = 300  # embedded sentences that are tested and not trained on
+LONGEST = 256  # tokens; longer pairs are left out of training
+
+
+def new_parser() -> cli.Parser:
+    parser = cli.Parser(
+        prog="translate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    work = parser.add_argument_group("what to do")
+    files = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    work.add_argument("--train", **files, help="learn from these files, line n with line n (.gz)")
+    work.add_argument("--test", **files, help="score these files (BLEU)")
+    work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
+    work.add_argument(
+        "--save", metavar="FOLDER", default="translation-model", help="(default: %(default)s)"
+    )
+    work.add_argument(
+        "--text", type=cli.text, metavar="TEXT", help="translate this; without it, after --model, "
+        "each line of standard input",
+    )  # fmt: skip
+    how = parser.add_argument_group("how to train")
+    for name, meaning in (
+        ("steps", "optimizer steps"),
+        ("vocab-size", "subwords to learn, for both languages together"),
+        ("d-model", "width of the model"),
+        ("layers", "layers of the encoder and of the decoder"),
+        ("heads", "attention heads"),
+        ("ffn", "width of the feed-forward networks"),
+    ):
+        key = name.replace("-", "_")
+        default = f"(default: {EMBEDDED[key]}; with --train {FILES[key]})"
+        how.add_argument(
+            f"--{name}", type=cli.positive_int, metavar="N", help=f"{meaning} {default}"
+        )
+    for name, kind, value, meaning in (
+        ("max-tokens", cli.positive_int, 3000, "tokens in a batch, padding included"),
+        ("warmup", cli.positive_int, 200, "steps until the learning rate is at its peak"),
+        ("lr", cli.positive_float, 2e-3, "peak learning rate; it falls with step**-0.5"),
+        ("dropout", cli.probability, 0.1, "probability"),
+        ("label-smoothing", cli.probability, 0.1, "weight of the uniform distribution"),
+    ):
+        how.add_argument(
+            f"--{name}", type=kind, default=value, metavar="X", help=f"{meaning} (default: {value})"
+        )
+    cli.add_common_options(parser)
+    return parser
+
+
+def main(args: argparse.Namespace) -> None:
+    device = cli.choose_device(args)
+    if args.model and args.train:
+        raise InputError("--model translates with a saved model, --train makes one: give one only")
+    # Files are read before anything else is done: a mistake in a name shall not cost a training.
+    test = read_pairs(*args.test) if args.test else None
+    quiet = args.text is not None or (args.model and not args.test)
+
+    def say(message: str) -> None:
+        print(message, file=sys.stderr if quiet else sys.stdout)
+
+    if args.model:
+        translator = Translator.load(args.model, device)
+    else:
+        pairs = read_pairs(*args.train) if args.train else None
+        if pairs is None:
+            pairs, held_out = korean_english.split(korean_english.corpus(), HELD_OUT)
+            test = test or held_out
+        translator = train(pairs, args, device, say)
+    if test:
+        began = time.perf_counter()
+        bleu = translator.score(test)
+        took = time.perf_counter() - began
+        say(f"BLEU {bleu.score:.2f} on {len(test)} sentences, greedy, in {took:.0f} s")
+        say(f"     {bleu.signature}")
+    if args.text is not None:
+        print(translator([args.text])[0])
+    elif args.model and not args.test:
+        for line in cli.read_stdin_lines():
+            print(translator([line])[0])
+
+
+class Translator:
+    """A model and its tokenizer: texts in, texts out."""
+
+    def __init__(self, model: models.Transformer, tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @classmethod
+    def load(cls, folder: str, device: str) -> Translator:
+        model = pretrained.load(folder)
+        if not isinstance(model, models.Transformer):
+            raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
+        return cls(model.to(device), Tokenizer.load(folder))
+
+    def save(self, folder: str) -> None:
+        self.model.save_pretrained(folder)
+        self.tokenizer.save(folder)
+
+    def __call__(self, texts: Sequence[str], max_tokens: int = 4000) -> list[str]:
+        """The translation of each text, greedy; a blank text gives a blank one."""
+        sources = self.tokenizer.encode_batch(texts)
+        limit = self.model.config.max_position_embeddings
+        results = [""] * len(texts)
+        full = [i for i, ids in enumerate(sources) if ids]
+        pairs: list[tuple[list[int], list[int]]] = [(sources[i][: limit - 1], []) for i in full]
+        tokenizer = self.tokenizer
+        for indexes, batch in evaluation_batches(
+            pairs, max_tokens=max_tokens, pad_id=tokenizer.pad_id, eos_id=tokenizer.eos_id
+        ):
+            length = batch["input_ids"].shape[1]
+            made = self.model.generate(
+                batch["input_ids"], batch["attention_mask"], max_length=min(2 * length + 10, limit)
+            )
+            for i, ids in zip(indexes, made, strict=True):
+                results[full[i]] = tokenizer.decode(ids.tolist())
+        return results
+
+    def score(self, pairs: Pairs) -> Bleu:
+        """Corpus BLEU of the translations of all sources against the targets."""
+        return corpus_bleu(self([source for source, _ in pairs]), [target for _, target in pairs])
+
+
+def train(
+    pairs: Pairs, args: argparse.Namespace, device: str, say: Callable[[str], None]
+) -> Translator:
+    """Learn a vocabulary and a model from pairs of texts; saved to --save, also on Ctrl-C."""
+    defaults = FILES if args.train else EMBEDDED
+    size = {k: getattr(args, k) or value for k, value in defaults.items()}
+    if size["d_model"] % size["heads"]:
+        raise InputError(
+            f"--d-model {size['d_model']} is not a multiple of --heads {size['heads']}"
+        )
+    tinyfm.manual_seed(args.seed)
+    tokenizer = Tokenizer.train([text for pair in pairs for text in pair], size["vocab_size"])
+    translator = Translator(new_model(size, args, tokenizer).to(device), tokenizer)
+    batches = new_batches(pairs, tokenizer, args, say)
+    count = sum(p.size for p in translator.model.parameters())
+    say(
+        f"{len(pairs)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
+        f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
+    )
+    samples = [pairs[i] for i in np.random.default_rng(args.seed).integers(len(pairs), size=3)]
+
+    def show(model: Any) -> dict[str, float]:
+        for (source, target), made in zip(
+            samples, translator([s for s, _ in samples]), strict=True
+        ):
+            say(f"  {source}\n    -> {made}\n       ({target})")
+        return {}
+
+    parameters = translator.model.parameters()
+    optimizer = optim.Adam(parameters, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+    began = time.perf_counter()
+    try:
+        history = training.fit(
+            translator.model,
+            batches,
+            optimizer,
+            inverse_root(args.lr, args.warmup),
+            size["steps"],
+            evaluate=show,
+            evaluate_every=max(1, size["steps"] // 3),
+        )
+    finally:  # whatever stopped it, what has been learnt is kept
+        translator.save(args.save)
+    took = time.perf_counter() - began
+    say(
+        f"loss {history[-1]['loss']:.3f} after {len(history)} steps, {took:.0f} s; saved to {args.save}"
+    )
+    return translator
+
+
+def new_model(
+    size: dict[str, int], args: argparse.Namespace, tokenizer: Tokenizer
+) -> models.Transformer:
+    sides = {}
+    for side in ("encoder", "decoder"):
+        sides[f"{side}_layers"] = size["layers"]
+        sides[f"{side}_attention_heads"] = size["heads"]
+        sides[f"{side}_ffn_dim"] = size["ffn"]
+    return models.Transformer(
+        models.TransformerConfig(
+            vocab_size=len(tokenizer),
+            d_model=size["d_model"],
+            dropout=args.dropout,
+            label_smoothing=args.label_smoothing,
+            pad_token_id=tokenizer.pad_id,
+            bos_token_id=tokenizer.bos_id,
+            eos_token_id=tokenizer.eos_id,
+            decoder_start_token_id=tokenizer.bos_id,
+            **sides,
+        )
+    )
+
+
+def new_batches(
+    pairs: Pairs, tokenizer: Tokenizer, args: argparse.Namespace, say: Callable[[str], None]
+) -> Batches:
+    """Batches of the pairs' ids; what is too long for the model or a batch is left out, and said."""
+    sides = (tokenizer.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
+    encoded = list(zip(*sides, strict=True))
+    longest = min(LONGEST, args.max_tokens // 2 - 1)
+    kept = [pair for pair in encoded if max(map(len, pair)) <= longest]
+    if dropped := len(encoded) - len(kept):
+        say(f"left out {dropped} of {len(encoded)} pairs, which are over {longest} tokens long")
+    return Batches(
+        kept,
+        max_tokens=args.max_tokens,
+        pad_id=tokenizer.pad_id,
+        eos_id=tokenizer.eos_id,
+        seed=args.seed,
+    )
+
+
+def inverse_root(peak: float, warmup: int) -> optim.Schedule:
+    """The paper's schedule, scaled so that its peak is `peak`."""
+    schedule = optim.noam(1, warmup)
+    return lambda step: peak * schedule(step) / schedule(warmup)
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(main, new_parser()))
