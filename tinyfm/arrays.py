@@ -90,12 +90,13 @@ class ArrayHolder:
 
 def default_array(data: Any) -> Array:
     """An array as it is; float32 of Python numbers and lists; a NumPy scalar in its own dtype."""
-    if is_array(data):
-        return np.asarray(data) if isinstance(data, np.ndarray) else data  # no subclass: memmap
-    array = np.asarray(data)
+    if is_array(data) and not isinstance(data, np.ndarray):
+        return data
+    array = np.asarray(data)  # of a subclass, such as a memory map, the plain array
     if array.dtype.kind not in "fiub":
         raise TypeError(f"a tensor holds numbers, not {type(data).__name__} {data!r}"[:200])
-    return array if isinstance(data, np.generic) else array.astype(np.float32)
+    keeps = isinstance(data, np.ndarray | np.generic)
+    return array if keeps else array.astype(np.float32)
 
 
 def same_kind(value: Any, like: Array) -> Array:

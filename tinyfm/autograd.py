@@ -279,9 +279,9 @@ def _sum_to_shape(g: Array, shape: tuple[int, ...]) -> Array:
     of them.  So a bias (D,) added to (B, T, D) gets the sum over B and T.
     """
     extra = g.ndim - len(shape)
-    padded = (1,) * extra + shape
-    stretched = tuple(i for i, n in enumerate(padded) if i < extra or n == 1 != g.shape[i])
-    return g.sum(stretched, dtype=g.dtype).reshape(shape) if stretched else g
+    sizes = zip((1,) * extra + shape, g.shape, strict=False)
+    stretched = tuple(i for i, (n, m) in enumerate(sizes) if i < extra or n == 1 != m)
+    return g.sum(stretched, dtype=g.dtype, keepdims=True)[(0,) * extra] if stretched else g
 
 
 def _accumulate(leaf: Tensor, grad: Array, own: bool) -> None:

@@ -75,7 +75,7 @@ def gradcheck(
 
     def moved(t: Tensor, step: Array) -> float:
         kept = t._data
-        t._data = kept + step
+        t._data = np.asarray(kept + step)
         try:
             with no_grad():
                 return _weighted(_outputs(f, tensors), weights)

@@ -1,6 +1,6 @@
 """Train a Transformer to translate, score it, and translate with it.
 
-    python -m tinyfm.demos.translate                      learns Korean to English in a minute or two
+    python -m tinyfm.demos.translate                learns Korean to English in a minute or two
     python -m tinyfm.demos.translate --model FOLDER --text "나는 사과를 먹었다."
     python -m tinyfm.demos.translate --model FOLDER < lines.txt
     python -m tinyfm.demos.translate --train en.txt de.txt --test test.en test.de
@@ -161,9 +161,7 @@ def train(
     defaults = FILES if args.train else EMBEDDED
     size = {k: getattr(args, k) or value for k, value in defaults.items()}
     if size["d_model"] % size["heads"]:
-        raise InputError(
-            f"--d-model {size['d_model']} is not a multiple of --heads {size['heads']}"
-        )
+        raise InputError("--d-model {d_model} is not a multiple of --heads {heads}".format(**size))
     tinyfm.manual_seed(args.seed)
     tokenizer = Tokenizer.train([text for pair in pairs for text in pair], size["vocab_size"])
     translator = Translator(new_model(size, args, tokenizer).to(device), tokenizer)
@@ -176,10 +174,9 @@ def train(
     samples = [pairs[i] for i in np.random.default_rng(args.seed).integers(len(pairs), size=3)]
 
     def show(model: Any) -> dict[str, float]:
-        for (source, target), made in zip(
-            samples, translator([s for s, _ in samples]), strict=True
-        ):
-            say(f"  {source}\n    -> {made}\n       ({target})")
+        made = translator([source for source, _ in samples])
+        for (source, target), translation in zip(samples, made, strict=True):
+            say(f"  {source}\n    -> {translation}\n       ({target})")
         return {}
 
     parameters = translator.model.parameters()
@@ -193,14 +190,12 @@ def train(
             inverse_root(args.lr, args.warmup),
             size["steps"],
             evaluate=show,
-            evaluate_every=max(1, size["steps"] // 3),
+            evaluate_every=-(-size["steps"] // 3),
         )
     finally:  # whatever stopped it, what has been learnt is kept
         translator.save(args.save)
-    took = time.perf_counter() - began
-    say(
-        f"loss {history[-1]['loss']:.3f} after {len(history)} steps, {took:.0f} s; saved to {args.save}"
-    )
+    loss, took = history[-1]["loss"], time.perf_counter() - began
+    say(f"loss {loss:.3f} after {len(history)} steps, {took:.0f} s; saved to {args.save}")
     return translator
 
 
@@ -230,7 +225,7 @@ def new_model(
 def new_batches(
     pairs: Pairs, tokenizer: Tokenizer, args: argparse.Namespace, say: Callable[[str], None]
 ) -> Batches:
-    """Batches of the pairs' ids; what is too long for the model or a batch is left out, and said."""
+    """Batches of the pairs' ids; what is too long for the model or a batch is left out and said."""
     sides = (tokenizer.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
     encoded = list(zip(*sides, strict=True))
     longest = min(LONGEST, args.max_tokens // 2 - 1)

@@ -96,7 +96,7 @@ def attention_weights(
 
 
 def _scale(q: Array, scale: float | None) -> float:
-    return 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    return 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
 
 
 def _check(q: Any, k: Any, v: Any, relative_bias: Any) -> tuple[int, ...]:
