@@ -161,7 +161,7 @@ class Node:
 
     __slots__ = ("dtype", "id", "name", "parents", "retained", "shape", "vjps", "written")
 
-    def __init__(self, name: str, vjps: Any, parents: Sequence[Any], written: list) -> None:
+    def __init__(self, name: str, vjps: Any, parents: Sequence, written: Sequence) -> None:
         self.id = next(_clock)
         self.name = name
         self.vjps = vjps  # a tuple with a function or None per argument, or one joint function
@@ -280,8 +280,8 @@ def _sum_to_shape(g: Array, shape: tuple[int, ...]) -> Array:
     """
     extra = g.ndim - len(shape)
     sizes = zip((1,) * extra + shape, g.shape, strict=False)
-    stretched = tuple(i for i, (n, m) in enumerate(sizes) if i < extra or n == 1 != m)
-    return g.sum(stretched, dtype=g.dtype, keepdims=True)[(0,) * extra] if stretched else g
+    axes = tuple(i for i, (n, m) in enumerate(sizes) if i < extra or n == 1 != m)
+    return g.sum(axes, g.dtype, keepdims=True)[(0,) * extra + (...,)] if axes else g
 
 
 def _accumulate(leaf: Tensor, grad: Array, own: bool) -> None:

@@ -36,8 +36,8 @@ def device_of(x: Array) -> str:
     """The device's name: "cpu" for NumPy, "cuda:0" and so on for CuPy."""
     if isinstance(x, np.ndarray):
         return "cpu"
-    device = getattr(x, "device", None)
-    return f"cuda:{device.id}" if hasattr(device, "id") else type(x).__module__
+    number = getattr(getattr(x, "device", None), "id", None)
+    return type(x).__module__ if number is None else f"cuda:{number}"
 
 
 def to_numpy(x: Array) -> np.ndarray:
@@ -87,7 +87,7 @@ def keep_mask(seed: int, p: float, rows: int, width: int, like: Array, start: in
     16-bit integers: several times cheaper than uniform floats, and p is exact to 2**-17.  CPU and
     GPU masks differ.
     """
-    bits, kind = (8, np.uint8) if (p * 256).is_integer() else (16, np.uint16)
+    bits, kind = (8, np.uint8) if float(p * 256).is_integer() else (16, np.uint16)
     threshold = round(p * 2**bits)
     xp = array_module(like)
     if threshold == 2**bits:
@@ -97,7 +97,7 @@ def keep_mask(seed: int, p: float, rows: int, width: int, like: Array, start: in
         return draws >= threshold
     words = -(-width * bits // 64)  # 64-bit words a row
     draws = np.random.PCG64(seed).advance(start * words).random_raw(rows * words)
-    return draws.view(kind).reshape(rows, -1)[:, :width] >= threshold
+    return draws.view(kind).reshape(rows, words * 64 // bits)[:, :width] >= threshold
 
 
 # -- rows -----------------------------------------------------------------------------------------

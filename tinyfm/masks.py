@@ -98,11 +98,12 @@ class Mask:
 
     def check(self, batch: int, heads: int | None, queries: int, keys: int) -> None:
         """Raise ValueError unless the parts fit scores (batch, heads, queries, keys)."""
-        for part, sizes in (
+        parts: tuple[tuple[Any, tuple], ...] = (
             (self.prefix, (batch,)),
             (self.keys, (batch, keys)),
             (self.allowed, (batch, heads, queries, keys)),
-        ):
+        )
+        for part, sizes in parts:
             if part is None:
                 continue
             padded = (1,) * (len(sizes) - part.ndim) + part.shape
@@ -121,7 +122,7 @@ class Mask:
     def _allowed_rows(
         self, batch: Array, queries: int, keys: int, start: int, stop: int, head: Any
     ) -> Array:
-        allowed = self.allowed
+        allowed: Array = self.allowed
         allowed = allowed.reshape((1,) * (4 - allowed.ndim) + allowed.shape)
         if allowed.shape[2] != 1:
             allowed = allowed[:, :, start:stop]

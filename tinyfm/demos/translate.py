@@ -42,7 +42,7 @@ def new_parser() -> cli.Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     work = parser.add_argument_group("what to do")
-    files = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
+    files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
     work.add_argument("--train", **files, help="learn from these files, line n with line n (.gz)")
     work.add_argument("--test", **files, help="score these files (BLEU)")
     work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
@@ -202,7 +202,7 @@ def train(
 def new_model(
     size: dict[str, int], args: argparse.Namespace, tokenizer: Tokenizer
 ) -> models.Transformer:
-    sides = {}
+    sides: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sides[f"{side}_layers"] = size["layers"]
         sides[f"{side}_attention_heads"] = size["heads"]

@@ -137,7 +137,7 @@ def _kept(x, axis):
     axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = {a % (x.ndim or 1) for a in axes}
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    return shape, math.prod(x.shape[i] for i in axes)
+    return shape, math.prod(n for i, n in enumerate(x.shape) if i in axes)
 
 
 @op
@@ -348,7 +348,8 @@ def matmul(a, b):
     def vjp_b(g):
         g = matrix(g)
         if right.ndim == 2:  # one weight for a whole batch: one product, not a batch to be summed
-            d = left.reshape(-1, left.shape[-1]).T @ g.reshape(-1, g.shape[-1])
+            n = math.prod(left.shape[:-1])
+            d = left.reshape(n, left.shape[-1]).T @ g.reshape(n, g.shape[-1])
         else:
             d = left.swapaxes(-1, -2) @ g
         return d[..., 0] if b.ndim == 1 else d

@@ -8,6 +8,7 @@ tinyfm_tests/reference.py, made of basic ops, which it must equal forward and ba
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def gelu(x, *, approximate="none", needs=None):
     x = floating(x)
     xp = array_module(x)
     y = xp.empty(_rows_shape(x), x.dtype)
-    slope = xp.empty_like(y) if needs[0] else None
+    slope: Any = xp.empty_like(y) if needs[0] else None
     steps = gelu_exact_rows if approximate == "none" else gelu_tanh_rows
     by_rows(steps, _as_rows(x), y, slope)
     return y.reshape(x.shape), (lambda g: g * slope.reshape(x.shape),)
@@ -221,7 +222,8 @@ def dropout(x, *, p, seed):
     if p == 0:
         return x, (lambda g: g,)
     x = floating(x)
-    kept = keep_mask(seed, p, *_rows_shape(x), like=x).reshape(x.shape)
+    rows, width = _rows_shape(x)
+    kept = keep_mask(seed, p, rows, width, x).reshape(x.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
 
     def apply(values):
