@@ -112,7 +112,7 @@ def scatter_add_rows(rows: int, ids: Array, values: Array) -> Array:
     xp = array_module(values)
     width = values.shape[1]
     table = xp.zeros((rows, width), values.dtype)
-    entries = ids.reshape(-1, 1) * width + xp.arange(width)
+    entries = ids.reshape(-1, 1).astype(np.int64) * width + xp.arange(width)
     xp.add.at(table.reshape(-1), entries.reshape(-1), values.reshape(-1))
     return table
 

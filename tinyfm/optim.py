@@ -73,6 +73,8 @@ class Adam(Optimizer):
         super().__init__(params, lr)
         if not all(0 <= b < 1 for b in betas):
             raise ValueError(f"betas are {betas}: each must be at least 0 and below 1")
+        if not eps >= 0:
+            raise ValueError(f"eps is {eps}: it must not be negative")
         self.betas, self.eps = betas, eps
         self.bias_correction = True
 
@@ -121,12 +123,18 @@ class AdamW(Adam):
         bias_correction: bool = True,
     ) -> None:
         super().__init__(params, lr, betas, eps)
+        if not weight_decay >= 0:
+            raise ValueError(f"weight_decay is {weight_decay}: it must not be negative")
         self.weight_decay, self.decay = weight_decay, decay
         self.bias_correction = bias_correction
 
     def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
         if self.weight_decay and (self.decay is None or self.decay(of)):
+            row = getattr(of, "padding_idx", None)  # a padding row does not decay
+            kept = None if row is None else p[row].copy()
             p *= 1 - rate * self.weight_decay
+            if kept is not None:
+                p[row] = kept
         super().update(p, g, state, rate, of)
 
 
@@ -161,7 +169,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
 
 def _square_sum(g: Array) -> float:
     flat = g.reshape(-1)
-    return float(flat @ flat)
+    return (flat @ flat).item()
 
 
 # -- schedules: step (from 1) -> factor of the learning rate --------------------------------------
@@ -174,6 +182,7 @@ def noam(d_model: int, warmup: int) -> Schedule:
 
     This is the paper's rate itself, with its peak at step `warmup`: use it with lr = 1.
     """
+    warmup = max(warmup, 1)
     return lambda step: d_model**-0.5 * min(max(step, 1) ** -0.5, max(step, 1) * warmup**-1.5)
 
 

@@ -16,8 +16,10 @@ import numpy as np
 from tinyfm.errors import InputError
 from tinyfm.generation import GenerationMixin
 from tinyfm.nn import Module
+from tinyfm.text import replacing
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
+_KINDS = {"int": int, "float": float, "str": str, "bool": bool}
 _classes: dict[str, type[PreTrainedModel]] = {}
 
 
@@ -25,6 +27,17 @@ class PretrainedConfig:
     """Base of the config dataclasses: to and from the dictionary in config.json."""
 
     model_type: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        """Check the kinds of the values, which may come out of a file: sizes are at least 1."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, kind = getattr(self, field.name), str(field.type)
+            if kind == "float" and type(value) is int:
+                continue
+            if kind in _KINDS and type(value) is not _KINDS[kind]:
+                raise ValueError(f"{field.name} is {value!r}: it must be of type {kind}")
+            if kind == "int" and value < 1 and not field.name.endswith("_id"):
+                raise ValueError(f"{field.name} is {value}: it must be at least 1")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -48,17 +61,23 @@ class PreTrainedModel(Module, GenerationMixin):
     def __init__(self, config: Any) -> None:
         self.config = config
 
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Write config.json and model.safetensors; each appears whole or not at all."""
+    def save_pretrained(self, folder: str | os.PathLike[str], force: bool = False) -> None:
+        """Write config.json and model.safetensors; each appears whole or not at all.
+
+        Weights that are not finite are refused with a ValueError, unless forced.
+        """
         from safetensors.numpy import save_file
 
+        for name, array in self.state_dict().items():
+            if not force and not np.isfinite(array).all():
+                raise ValueError(f"{name} is not finite and is not saved (force=True saves it)")
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         state = {name: np.ascontiguousarray(array) for name, array in self.state_dict().items()}
-        with _replacing(path / WEIGHTS) as temporary:
+        with replacing(path / WEIGHTS) as temporary:
             save_file(state, temporary)
         config = {"architectures": [type(self).__name__], **self.config.to_dict()}
-        with _replacing(path / CONFIG) as temporary:
+        with replacing(path / CONFIG) as temporary:
             temporary.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -99,7 +118,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: holds no {CONFIG}; give a folder that a training run has saved"
         )
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from error
     if not isinstance(values, dict):
@@ -117,19 +136,3 @@ def _read_weights(path: Path) -> dict[str, np.ndarray]:
         return load_file(path)
     except (SafetensorError, OSError) as error:
         raise InputError(f"{path}: not a readable safetensors file ({error})") from error
-
-
-class _replacing:
-    """`with _replacing(path) as temporary:` write to temporary; it becomes path at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.temporary = path, path.with_name(path.name + ".partial")
-
-    def __enter__(self) -> Path:
-        return self.temporary
-
-    def __exit__(self, kind: type | None, *error: object) -> None:
-        if kind is None:
-            os.replace(self.temporary, self.path)
-        else:
-            self.temporary.unlink(missing_ok=True)

@@ -2,8 +2,10 @@
 
 import gzip
 import logging
+import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -79,6 +81,20 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> list[tuple[s
             len(sources),
         )
     return pairs
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """`with replacing(path) as temporary:` write to temporary; it becomes path when all is well.
+
+    So a file is there whole or not at all, also after an interrupt or on a full disk.
+    """
+    temporary = path.with_name(path.name + ".partial")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 class Encoding(NamedTuple):
@@ -178,7 +194,7 @@ class Tokenizer:
         # The file is read here and not by the library, which knows nothing of Python's file names.
         content = _read_bytes(path)
         try:
-            return cls(hf.Tokenizer.from_str(content.decode("utf-8")))
+            return cls(hf.Tokenizer.from_str(content.decode("utf-8-sig")))
         except Exception as error:  # the library raises nothing more specific
             raise InputError(f"{path}: not a tokenizer that fits ({error})") from error
 
@@ -186,7 +202,8 @@ class Tokenizer:
         """Write `folder/tokenizer.json`, making the folder if need be."""
         Path(folder).mkdir(parents=True, exist_ok=True)
         content = self._backend.to_str(pretty=True)
-        (Path(folder) / self.FILE_NAME).write_text(content, encoding="utf-8", newline="\n")
+        with replacing(Path(folder) / self.FILE_NAME) as temporary:
+            temporary.write_text(content, encoding="utf-8", newline="\n")
 
     def encode(self, text: str, pair: str | None = None, special_tokens: bool = False) -> Encoding:
         """Tokenise one text, or two that follow each other.

@@ -12,6 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,12 @@ def fit(
 
     A batch without labels is left out and said so.  A step whose loss or gradient is not finite
     changes no weight and is said; a second one in a row ends the training with FloatingPointError.
-    KeyboardInterrupt passes through: weights are those of the last whole step.
+    KeyboardInterrupt passes through: weights are those of the last whole step.  Batches that run
+    out before the last step are a ValueError.
     """
     from tqdm import tqdm
 
+    say = partial(tqdm.write, file=sys.stderr)
     keep_memory()
     model.train()
     history: list[dict[str, float]] = []
@@ -59,11 +62,11 @@ def fit(
         tokens, began, skipped = 0, time.perf_counter(), 0
         while len(history) < steps:
             step = len(history) + 1
-            loss, count = _accumulate(model, source, optimizer, accumulate, bar.write)
+            loss, count = _accumulate(model, source, optimizer, accumulate, say)
             norm = clip_grad_norm(optimizer.params, math.inf if clip is None else clip)
             if not (math.isfinite(loss) and math.isfinite(norm)):
                 skipped += 1
-                bar.write(f"step {step}: loss {loss}, gradient norm {norm}: not applied")
+                say(f"step {step}: loss {loss}, gradient norm {norm}: not applied")
                 if skipped == 2:
                     raise FloatingPointError(
                         f"training stopped at step {step}: the loss or its gradient is not finite "
@@ -96,7 +99,10 @@ def _accumulate(
     optimizer.zero_grad()
     total, count, empty = 0.0, 0, 0
     while not count or accumulate > 0:
-        output = model(**next(source))
+        batch = next(source, None)
+        if batch is None:
+            raise ValueError("the batches ended before the last step; give an endless iterator")
+        output = model(**batch)
         accumulate -= 1
         n = output.num_labels
         if not n:

@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,7 @@ def train(
     size = {k: getattr(args, k) or value for k, value in defaults.items()}
     if size["d_model"] % size["heads"]:
         raise InputError("--d-model {d_model} is not a multiple of --heads {heads}".format(**size))
+    Path(args.save).mkdir(parents=True, exist_ok=True)  # before the work, not after it
     tinyfm.manual_seed(args.seed)
     tokenizer = Tokenizer.train([text for pair in pairs for text in pair], size["vocab_size"])
     translator = Translator(new_model(size, args, tokenizer).to(device), tokenizer)
@@ -192,8 +194,12 @@ def train(
             evaluate=show,
             evaluate_every=-(-size["steps"] // 3),
         )
-    finally:  # whatever stopped it, what has been learnt is kept
+    except FloatingPointError as error:
+        raise InputError(str(error)) from error
+    except KeyboardInterrupt:
         translator.save(args.save)
+        raise
+    translator.save(args.save)
     loss, took = history[-1]["loss"], time.perf_counter() - began
     say(f"loss {loss:.3f} after {len(history)} steps, {took:.0f} s; saved to {args.save}")
     return translator

@@ -19,7 +19,7 @@ import numpy as np
 
 from tinyfm import masks, nn, ops
 from tinyfm.autograd import Tensor, raw
-from tinyfm.backend import Array, array_module
+from tinyfm.backend import Array, array_module, is_array
 from tinyfm.data import IGNORE_INDEX
 from tinyfm.models.output import ModelOutput
 from tinyfm.objectives import teacher_forcing
@@ -53,6 +53,14 @@ class TransformerConfig(PretrainedConfig):
     bos_token_id: int = 1
     eos_token_id: int = 2
     decoder_start_token_id: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise ValueError(
+                    f"{name} {getattr(self, name)} is outside the {self.vocab_size} ids"
+                )
 
     @classmethod
     def base(cls, **changes: Any) -> Self:
@@ -90,7 +98,7 @@ class State:
     def reorder(self, rows: Array) -> None:
         for cache in self.caches:
             cache.reorder(rows)
-        self.mask = self.mask.reorder(rows)
+        self.mask = self.mask.reorder(array_module(raw(self.memory)).asarray(rows))
 
 
 class Transformer(PreTrainedModel):
@@ -132,7 +140,8 @@ class Transformer(PreTrainedModel):
     ) -> ModelOutput:
         """Source ids (B, S) and target ids (B, T) -> logits (B, T, V), and the loss for labels.
 
-        attention_mask (B, S), decoder_attention_mask (B, T): 1 for tokens, 0 for padding.
+        attention_mask (B, S), decoder_attention_mask (B, T): 1 for tokens, 0 for padding; or a
+            Mask, joined by & with the decoder's causal one.
         labels (B, T): the target with its end token, -100 on padding; without decoder_input_ids
             they are shifted right for the decoder (teacher forcing).  Label smoothing works in
             training mode; the loss in evaluation mode is plain, so that exp(loss) is a perplexity.
@@ -202,12 +211,15 @@ class Transformer(PreTrainedModel):
 
     def _embed(self, table: nn.Embedding, positions: nn.Module, ids: Array, start: int) -> Tensor:
         """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4)."""
+        ids = ids if is_array(ids) else np.asarray(ids)
         vectors = table(ids) * math.sqrt(self.config.d_model)
         return self.dropout(vectors + positions(start, start + ids.shape[1], raw(vectors)))
 
     def _padding(self, attention_mask: Array | None) -> masks.Mask:
         if attention_mask is None:
             return masks.full()
+        if isinstance(attention_mask, masks.Mask):
+            return attention_mask
         return masks.padding(self._array(np.asarray(attention_mask)))
 
     def _array(self, x: Any) -> Array:

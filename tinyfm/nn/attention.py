@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tinyfm import ops
 from tinyfm.autograd import Tensor, no_grad, raw
 from tinyfm.backend import Array, array_module, draw_seed
@@ -65,10 +67,10 @@ class KVCache:
         return buffer
 
     def reorder(self, rows: Array) -> None:
-        """Continue with the rows (batch,) of the old batch, as beam search asks for."""
-        if self.length and (rows != array_module(rows).arange(len(rows))).any():
-            for x in (self._keys, self._values):
-                self.view(x)[...] = self.view(x)[rows]
+        """Continue with the rows (batch,) of the old batch, a NumPy array; nothing if in order."""
+        if self.length and (rows != np.arange(len(rows))).any():
+            for x in (raw(self._keys), raw(self._values)):
+                self.view(x)[...] = self.view(x)[array_module(x).asarray(rows)]
 
 
 class MultiHeadAttention(Module):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tinyfm import ops
-from tinyfm.autograd import Tensor
+from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module, draw_seed
 from tinyfm.nn.module import Init, Module, new_parameter, normal, ones, xavier_uniform, zeros
 
@@ -28,14 +28,17 @@ class Linear(Module):
 class Embedding(Module):
     """A table (size, dim) of vectors, looked up by ids (...) -> (..., dim).
 
-    The row `padding_idx` starts as zeros and gets no gradient from look-ups.
+    The row `padding_idx` starts as zeros, gets no gradient from look-ups and does not decay.
     """
 
     def __init__(
         self, size: int, dim: int, padding_idx: int | None = None, init: Init | None = None
     ) -> None:
         self.padding_idx = padding_idx
+        if padding_idx is not None and not 0 <= padding_idx < size:
+            raise ValueError(f"padding_idx {padding_idx} is not one of the {size} rows")
         self.weight = new_parameter((size, dim), self.initial(init or normal(dim**-0.5)))
+        self.weight.padding_idx = padding_idx
 
     def initial(self, init: Init) -> Init:
         """`init` with the padding row zeroed; for every (re-)initialisation of the table."""
@@ -49,6 +52,10 @@ class Embedding(Module):
         return padded
 
     def forward(self, ids: Any) -> Tensor:
+        table = raw(self.weight)
+        if isinstance(ids, np.ndarray) and not isinstance(table, np.ndarray):
+            ops.check_ids(ids, len(table))  # on the host: on the device it would have to wait
+            ids = array_module(table).asarray(ids)
         return ops.embedding(self.weight, ids, padding_idx=self.padding_idx)
 
 

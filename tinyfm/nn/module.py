@@ -14,12 +14,16 @@ from tinyfm.backend import Array, generator, to_device, to_numpy
 
 
 class Parameter(Tensor):
-    """A leaf that a module learns.  Frozen by `requires_grad = False`, it stays a parameter."""
+    """A leaf that a module learns.  Frozen by `requires_grad = False`, it stays a parameter.
 
-    __slots__ = ()
+    padding_idx: the row of a table that weight decay leaves alone, if there is one.
+    """
+
+    __slots__ = ("padding_idx",)
 
     def __init__(self, data: Array, requires_grad: bool = True) -> None:
         super().__init__(data, requires_grad)
+        self.padding_idx: int | None = None
 
 
 class Module:

@@ -87,7 +87,9 @@ def attention_weights(
     if relative_bias is not None:
         xp = array_module(raw(q))
         entry = xp.arange(keys) - xp.arange(queries)[:, None] + (queries - 1)
-        scores = basic.add(scores, basic.getitem(relative_bias, key=(slice(None), entry)))
+        scores = basic.add(
+            scores, basic.getitem(relative_bias, key=(slice(None) if batch else 0, entry))
+        )
     if mask is not None:
         seen = as_mask(mask).dense(batch[0] if len(batch) == 2 else 1, queries, keys, raw(q))
         seen = seen if len(batch) == 2 else seen[0] if batch else seen[0, 0]

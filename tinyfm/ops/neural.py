@@ -262,12 +262,9 @@ def embedding(weight, ids, *, padding_idx=None):
     none from here.  On the CPU ids outside 0..V-1 raise; NumPy would take -1 for the last row.
     """
     xp = array_module(weight)
-    if ids.dtype.kind not in "iu":
-        raise TypeError(f"ids are {ids.dtype}: token ids are integers")
     rows, width = weight.shape
-    if xp is np and ids.size and (ids.min() < 0 or ids.max() >= rows):
-        bad = ids[(ids < 0) | (ids >= rows)].flat[0]
-        raise IndexError(f"id {bad} is outside the vocabulary of {rows} (0..{rows - 1})")
+    if xp is np:
+        check_ids(ids, rows)
 
     def vjp(g):
         table = scatter_add_rows(rows, ids.reshape(-1), g.reshape(-1, width))
@@ -276,6 +273,15 @@ def embedding(weight, ids, *, padding_idx=None):
         return table
 
     return weight[ids], (vjp, None)
+
+
+def check_ids(ids, rows):
+    """TypeError or IndexError, naming the bad id, unless all are integers from 0 to rows - 1."""
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids are {ids.dtype}: token ids are integers")
+    if ids.size and (ids.min() < 0 or ids.max() >= rows):
+        bad = ids[(ids < 0) | (ids >= rows)].flat[0]
+        raise IndexError(f"id {bad} is outside the vocabulary of {rows} (0..{rows - 1})")
 
 
 # -- losses ---------------------------------------------------------------------------------------
