@@ -179,6 +179,8 @@ def settle(
     given = [a for a in arrays if is_array(a)]
     if dtype is None and any(a.dtype.kind == "f" for a in given):
         dtype = np.result_type(*(a.dtype for a in given if a.dtype.kind == "f"))
+    if given and kind is None:
+        kind = type(given[0])
     xp = array_module(given[0]) if given else np
     values = []  # (position, array) of what holds numbers: neither None nor a Mask
     for i, a in enumerate(arrays):
@@ -189,7 +191,7 @@ def settle(
         elif not is_array(a):
             continue
         elif kind is not None and type(a) is not kind:
-            raise _mixed_devices(name, given, a)
+            raise mixed_devices(name, given, a)
         values.append((i, a))
     unsettled = []
     for i, a in values:
@@ -202,7 +204,7 @@ def settle(
     return dtype, unsettled
 
 
-def _mixed_devices(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
+def mixed_devices(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
     other = next(x for x in arrays if is_array(x) and type(x) is not type(a))
     return TypeError(
         f"op {name!r}: arrays on {device_of(other)} and on {device_of(a)}; move one of them, "

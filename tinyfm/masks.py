@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyfm.arrays import mixed_devices
 from tinyfm.autograd import raw
 from tinyfm.backend import Array, array_module, is_array
 
@@ -96,8 +97,10 @@ class Mask:
             seen = _both(seen, self._allowed_rows(batch, queries, keys, start, stop, head))
         return seen
 
-    def check(self, batch: int, heads: int | None, queries: int, keys: int) -> None:
-        """Raise ValueError unless the parts fit scores (batch, heads, queries, keys)."""
+    def check(
+        self, batch: int, heads: int | None, queries: int, keys: int, like: Array | None = None
+    ) -> None:
+        """Raise unless the parts fit scores (batch, heads, queries, keys), on like's device."""
         parts: tuple[tuple[Any, tuple], ...] = (
             (self.prefix, (batch,)),
             (self.keys, (batch, keys)),
@@ -106,6 +109,8 @@ class Mask:
         for part, sizes in parts:
             if part is None:
                 continue
+            if like is not None and type(part) is not type(like):
+                raise mixed_devices("attention", [like], part)
             padded = (1,) * (len(sizes) - part.ndim) + part.shape
             fits = [n in (1, size) or size is None for n, size in zip(padded, sizes, strict=True)]
             if part is self.keys:

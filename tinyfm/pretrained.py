@@ -85,7 +85,7 @@ class PreTrainedModel(Module, GenerationMixin):
         """The model in a folder, in evaluation mode; InputError names what is missing or wrong."""
         path = Path(folder)
         values = read_config(path)
-        named = (values.get("architectures") or [cls.__name__])[0]
+        named = (values["architectures"] or [cls.__name__])[0]
         if named != cls.__name__:
             raise InputError(f"{path / CONFIG}: holds a {named}, and a {cls.__name__} is wanted")
         try:
@@ -101,7 +101,7 @@ class PreTrainedModel(Module, GenerationMixin):
 def load(folder: str | os.PathLike[str], dtype: Any = None) -> PreTrainedModel:
     """The model in a folder, of the class that its config.json names."""
     path = Path(folder)
-    named = (read_config(path).get("architectures") or [None])[0]
+    named = (read_config(path)["architectures"] or [None])[0]
     if named not in _classes:
         known = ", ".join(sorted(_classes))
         raise InputError(f"{path / CONFIG}: architecture {named!r} is not one of {known}")
@@ -123,6 +123,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not JSON ({error})") from error
     if not isinstance(values, dict):
         raise InputError(f"{path}: not a JSON object")
+    names = values.setdefault("architectures", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{path}: architectures is {names!r}, and not a list of names")
     return values
 
 

@@ -49,6 +49,8 @@ def attention(
     """
     if implementation not in ("auto", "composed", "fused"):
         raise ValueError(f"implementation {implementation!r}: use 'auto', 'composed' or 'fused'")
+    if not 0 <= dropout <= 1:
+        raise ValueError(f"dropout is {dropout}: it is a probability, between 0 and 1")
     if dropout and dropout_seed is None:
         raise ValueError("dropout in attention needs dropout_seed, an integer")
     batch = _check(q, k, v, relative_bias)
@@ -91,7 +93,10 @@ def attention_weights(
             scores, basic.getitem(relative_bias, key=(slice(None) if batch else 0, entry))
         )
     if mask is not None:
-        seen = as_mask(mask).dense(batch[0] if len(batch) == 2 else 1, queries, keys, raw(q))
+        sizes = (1,) * (2 - len(batch)) + batch
+        mask = as_mask(mask)
+        mask.check(*sizes, queries, keys, raw(q))
+        seen = mask.dense(sizes[0], queries, keys, raw(q))
         seen = seen if len(batch) == 2 else seen[0] if batch else seen[0, 0]
         scores = basic.where(seen, scores, -math.inf)
     return neural.softmax(scores)

@@ -115,7 +115,7 @@ def fused_attention(
     q, k, v = floating(q), floating(k), floating(v)
     (batch, heads, queries, width), keys = q.shape, k.shape[2]
     groups = batch * heads
-    mask.check(batch, heads, queries, keys)
+    mask.check(batch, heads, queries, keys, q)
     q3 = q.reshape(groups, queries, width) * scale
     k3, v3 = k.reshape(groups, keys, width), v.reshape(groups, keys, v.shape[3])
     out = np.empty((groups, queries, v.shape[3]), q.dtype)
