@@ -34,6 +34,7 @@ LAYERS = [
     "checking",
     "masks",
     "autograd",
+    "arrays",
     "backend",
     "cuda",
     # Plain arrays and plain text: these know nothing of the engine.
