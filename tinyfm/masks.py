@@ -132,7 +132,8 @@ class Mask:
         if allowed.shape[2] != 1:
             allowed = allowed[:, :, start:stop]
         if isinstance(head, slice):
-            return self._of(batch, allowed)[:, head]
+            allowed = self._of(batch, allowed)
+            return allowed[:, head] if allowed.shape[1] > 1 else allowed
         if len(allowed) == 1:
             return allowed[0, head if allowed.shape[1] > 1 else head * 0][:, None]
         return allowed[batch, head if allowed.shape[1] > 1 else head * 0][:, None]

@@ -10,6 +10,7 @@ from tinyfm import ops
 from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module, draw_seed
 from tinyfm.nn.module import Init, Module, new_parameter, normal, ones, xavier_uniform, zeros
+from tinyfm.ops.neural import check_ids
 
 
 class Linear(Module):
@@ -54,7 +55,7 @@ class Embedding(Module):
     def forward(self, ids: Any) -> Tensor:
         table = raw(self.weight)
         if isinstance(ids, np.ndarray) and not isinstance(table, np.ndarray):
-            ops.check_ids(ids, len(table))  # on the host: on the device it would have to wait
+            check_ids(ids, len(table))  # on the host: on the device it would have to wait
             ids = array_module(table).asarray(ids)
         return ops.embedding(self.weight, ids, padding_idx=self.padding_idx)
 

@@ -39,7 +39,6 @@ from tinyfm.ops.basic import (
     where,
 )  # fmt: skip
 from tinyfm.ops.neural import (
-    check_ids,
     cross_entropy,
     dropout,
     embedding,
@@ -61,7 +60,7 @@ __all__ = [
     "astype",
     "attention",
     "attention_weights",
-    "check_ids",
+
     "concatenate",
     "cross_entropy",
     "div",
