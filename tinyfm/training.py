@@ -9,9 +9,12 @@ the result is the gradient of the concatenated batch, not a mean of means.
 from __future__ import annotations
 
 import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -47,8 +50,8 @@ def fit(
 
     A batch without labels is left out and said so.  A step whose loss or gradient is not finite
     changes no weight and is said; a second one in a row ends the training with FloatingPointError.
-    KeyboardInterrupt passes through: weights are those of the last whole step.  Batches that run
-    out before the last step are a ValueError.
+    KeyboardInterrupt passes through between two updates, never in the middle of one.  Batches that
+    run out before the last step are a ValueError.
     """
     from tqdm import tqdm
 
@@ -75,7 +78,8 @@ def fit(
                 continue
             skipped = 0
             rate = schedule(step)
-            optimizer.step(rate)
+            with _undivided():
+                optimizer.step(rate)
             tokens += count
             record = {"step": step, "loss": loss, "lr": optimizer.lr * rate, "norm": norm}
             if evaluate and (step == steps or (evaluate_every and step % evaluate_every == 0)):
@@ -118,6 +122,22 @@ def _accumulate(
         if p.grad is not None:
             p.grad /= count
     return total / count, count
+
+
+@contextmanager
+def _undivided() -> Iterator[None]:
+    """Hold back Ctrl-C until the end of the block, so that weights are never half updated."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+    held: list[tuple] = []
+    before = signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if held and callable(before):
+            before(*held[0])
 
 
 def evaluation(model: Any, evaluate: Callable[[Any], dict[str, float]]) -> dict[str, float]:

@@ -125,7 +125,13 @@ class Translator:
         model = pretrained.load(folder)
         if not isinstance(model, models.Transformer):
             raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
-        return cls(model.to(device), Tokenizer.load(folder))
+        tokenizer = Tokenizer.load(folder)
+        if len(tokenizer) != model.config.vocab_size:
+            raise InputError(
+                f"{folder}: the tokenizer has {len(tokenizer)} subwords and the model "
+                f"{model.config.vocab_size}; they do not belong together"
+            )
+        return cls(model.to(device), tokenizer)
 
     def save(self, folder: str) -> None:
         self.model.save_pretrained(folder)
