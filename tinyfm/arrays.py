@@ -173,6 +173,8 @@ def settle(
     float arrays, else float32 if there is a float or nothing but numbers and lists, else None
     (integer tensors and arrays among themselves).
     """
+    if kind is np.ndarray and dtype is not None and _settle_numbers(arrays, dtype, numeric):
+        return dtype, []
     for i, a in enumerate(arrays):
         if isinstance(a, np.ndarray):
             arrays[i] = np.asarray(a)  # no subclass: memmap
@@ -210,6 +212,20 @@ def mixed_devices(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
         f"op {name!r}: arrays on {device_of(other)} and on {device_of(a)}; move one of them, "
         "with model.to(device) or backend.to_device(array, device)"
     )
+
+
+def _settle_numbers(arrays: list[Any], dtype: Any, numeric: set[int]) -> bool:
+    """The common case, Python numbers beside NumPy tensors, without `settle`'s other questions.
+
+    Returns whether that was all there was to do.
+    """
+    done = True
+    for i, a in enumerate(arrays):
+        if type(a) is float or (type(a) is int and i in numeric):
+            arrays[i] = np.asarray(a, dtype)
+        elif a is not None and (type(a) is not np.ndarray or a.dtype is not dtype):
+            done = False
+    return done
 
 
 def with_op(name: str, arrays: Sequence[Any], error: ValueError) -> ValueError:

@@ -321,11 +321,11 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
     variadic = any(p.kind is p.VAR_POSITIONAL for p in kinds)
     wants_needs = any(p.name == "needs" for p in kinds)
     numeric: set[int] = set()  # the positions seen to have a vjp: integers there are numbers
-    name = function.__name__
+    name, count = function.__name__, len(arguments)
 
     @functools.wraps(function)
     def apply(*args: Any, **options: Any) -> Any:
-        if options or len(args) != len(arguments):
+        if options or len(args) != count:
             args = bind(name, arguments, variadic, args, options)
         arrays, parents, written, wanted, dtype, unsettled = _unwrap(name, args, numeric)
         record = wanted and _recording.get()
@@ -370,7 +370,7 @@ def _unwrap(name: str, args: tuple, numeric: set[int]) -> tuple:
     that they meet.  (NumPy alone would turn float32 into float64 at the first np.float64 scalar.)
     Whether an integer is a number or an id only its vjp tells: those are returned as `unsettled`.
     """
-    arrays, parents, written = list[Any](), list[Any](), list[Any]()
+    arrays, parents, written = [], [], []
     dtype = kind = None
     plain = wanted = False
     for a in args:

@@ -7,11 +7,14 @@ in one process.  NumPy is the only import; CuPy comes in with the first array th
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,6 +161,53 @@ def block_bytes() -> int:
     return _settings.block_bytes
 
 
+@cache
+def _blas() -> tuple[Any, Any] | None:
+    """OpenBLAS's functions that get and set its number of threads, in NumPy's own wheels."""
+    import ctypes
+
+    for path in (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*"):
+        try:
+            library = ctypes.CDLL(str(path))
+            return tuple(
+                getattr(library, f"scipy_openblas_{do}_num_threads64_") for do in ("get", "set")
+            )
+        except (OSError, AttributeError):  # another build, with other names
+            return None
+    return None
+
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_before = 1
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Products inside run on one thread each: two of ours that each ask for two get in the way.
+
+    (Their workers spin while they wait, and a long attention took ten times as long.)
+    """
+    global _blas_users, _blas_before
+    get_and_set = _blas()
+    if get_and_set is None:
+        yield
+        return
+    get, set_ = get_and_set
+    with _blas_lock:
+        if not _blas_users:
+            _blas_before = get()
+            set_(1)
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if not _blas_users:
+                set_(_blas_before)
+
+
 def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> None:
     """Call work(start, stop) over consecutive blocks of `count` items of `bytes_each` bytes.
 
@@ -170,9 +220,15 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
         work(0, count)
         return
     starts = range(0, count, size)
-    run = map if _settings.threads == 1 else _pool(_settings.threads).map
-    for _ in run(lambda start: work(start, min(start + size, count)), starts):
-        pass  # waiting for each result hands on an exception of its block
+    if _settings.threads == 1:
+        for start in starts:
+            work(start, min(start + size, count))
+        return
+    with _one_blas_thread():
+        for _ in _pool(_settings.threads).map(
+            lambda start: work(start, min(start + size, count)), starts
+        ):
+            pass  # waiting for each result hands on an exception of its block
 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:
@@ -197,9 +253,9 @@ def keep_memory(limit: int = 1 << 30) -> bool:
 
     By default every temporary of a few hundred KB goes back to the kernel and its pages fault anew
     at the next step, which costs more than the arithmetic.  Training and generation call this once;
-    the variable TINYFM_KEEP_MEMORY=0 leaves the allocator alone (see training.py).
+    the variable TINYFM_KEEP_MEMORY=0 leaves the allocator alone.
     """
-    if not sys.platform.startswith("linux"):
+    if os.environ.get("TINYFM_KEEP_MEMORY") == "0" or not sys.platform.startswith("linux"):
         return False
     import ctypes
 

@@ -353,9 +353,10 @@ def linear_cross_entropy(
         dw = xp.zeros_like(weight) if scale is not None and needs[1] else None
         db = xp.zeros_like(bias) if scale is not None and needs[2] else None
         size = max(1, 16 * block_bytes() // (len(weight) * h.itemsize)) if xp is np else len(h) or 1
+        logits = xp.empty((min(size, len(h)), len(weight)), h.dtype)  # of one block at a time
         for start in range(0, len(h), size):
-            part = slice(start, start + size)
-            z = h[part] @ weight.T
+            part = slice(start, min(start + size, len(h)))
+            z = xp.matmul(h[part], weight.T, out=logits[: part.stop - start])
             if bias is not None:
                 z += bias
 

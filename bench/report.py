@@ -1,0 +1,66 @@
+"""Turn bench/results/*.json into bench/results/README.md: `python -m bench.report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench import common
+
+INTRODUCTION = """\
+# Results
+
+Written by `python -m bench.report` from the JSON files beside it; do not edit.
+
+How it is measured: tinyfm and its peer run **in one process, in turns** (a b a b ...), with the
+same number of threads, the same dtype and the same allocator setting, after a check that both give
+the same values and gradients (to 1e-4 of the largest entry). Times are medians; a pair reads
+forward + backward = sum. The ratio is tinyfm / peer: lower is better. `kept` means that glibc keeps
+freed memory (`tinyfm.backend.keep_memory`), for the peer as well, which gains more from it. A peer
+that is not installed is named as missing. Tiny ops are the cost of one op in a chain of 200 on
+8 numbers (8 x 8 for matmul). Before each turn the threads of the other side come to rest: OpenBLAS
+and OpenMP workers spin on for a while after a job, and would take a core from whoever is next.
+
+Spread is median / fastest, of the side where it is larger. Far above 1 means that other programs
+were running on the machine: such a row says little about either side.
+"""
+
+TITLES = {
+    "ops": "Ops (`python -m bench.ops`)",
+    "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
+}
+
+
+def render(documents: list[dict[str, Any]]) -> str:
+    """The text of README.md."""
+    parts = [INTRODUCTION]
+    for document in documents:
+        title = TITLES.get(document["name"], document["name"])
+        described = common.describe(document).splitlines()
+        parts.append(f"## {title}\n\n" + "".join(f"- {line}\n" for line in described))
+        for group, rows in common.groups(document["rows"]).items():
+            # One table has one peer column: rows of another peer get a table of their own.
+            for peer in dict.fromkeys(r["peer"] for r in rows):
+                members = [r for r in rows if r["peer"] == peer]
+                beside = f", beside {peer}" if peer else ""
+                parts.append(f"### {group.capitalize()}{beside}\n\n{common.table(members)}\n")
+                notes = "".join(f"- {r['work']}: {r['note']}\n" for r in members if r["note"])
+                if notes:
+                    parts.append(notes)
+    return "\n".join(parts)
+
+
+def documents(folder: Path = common.RESULTS) -> list[dict[str, Any]]:
+    """All result files of a folder, by name."""
+    return [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*.json"))]
+
+
+def main(folder: Path = common.RESULTS) -> None:
+    path = folder / "README.md"
+    path.write_text(render(documents(folder)), encoding="utf-8")
+    print("written:", path)
+
+
+if __name__ == "__main__":
+    main()

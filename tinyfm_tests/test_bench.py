@@ -1,0 +1,148 @@
+"""The benchmarks run, say what they lack, and compare fairly.  Nothing here is timed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repository
+
+# bench sets the threads of a process that measures; the tests' own process keeps its settings.
+_environment = dict(os.environ)
+from bench import common, report  # noqa: E402
+
+os.environ.clear()
+os.environ.update(_environment)
+sys.path.remove(str(ROOT))
+
+
+def run(command, **environment):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def quick(folder, **environment):
+    """A quick run of bench.ops: (what it printed, its result file)."""
+    done = run(["-m", "bench.ops", "--quick", "--folder", str(folder)], **environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads((folder / "ops.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def without_torch(tmp_path):
+    """An environment in which torch cannot be imported."""
+    folder = tmp_path / "blocked"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ImportError('blocked by the test')", encoding="utf-8")
+    return {"PYTHONPATH": str(folder)}
+
+
+def test_ops_without_torch_names_it_as_missing(tmp_path, without_torch):
+    out, document = quick(tmp_path / "results", **without_torch)
+    assert document["peers"] == {"torch": "missing: not installed"}
+    assert "peers: torch missing: not installed" in out
+    assert {r["unit"] for r in document["rows"]} == {"us", "ms", "s", "MB"}
+    beside_torch = [r for r in document["rows"] if r["peer"] == "torch"]
+    assert len(beside_torch) > 20
+    for r in beside_torch:
+        assert r["theirs"] is r["ratio"] is None
+        assert r["tinyfm"]["sum"] > 0
+        line = next(line for line in out.splitlines() if line.startswith(f"| {r['work']} "))
+        assert "| missing" in line
+        if "torch" in r["goal"]:
+            assert r["reached"] is not True  # a goal against a peer that was not there
+    assert document["settings"]["quick"] is True
+    assert "torch missing: not installed" in report.render([document])
+
+
+@pytest.mark.parity
+def test_ops_beside_torch_do_the_same_work(tmp_path):
+    _, document = quick(tmp_path)  # raises NotTheSameWork in the process otherwise
+    assert document["peers"]["torch"][0].isdigit()
+    assert all(r["ratio"] > 0 for r in document["rows"] if r["peer"])
+
+
+def test_help_as_a_module_and_as_a_file():
+    for command in (["-m", "bench.ops"], ["bench/ops.py"]):
+        done = run([*command, "--help"])
+        assert done.returncode == 0, done.stderr
+        assert "--rounds" in done.stdout
+        assert "--no-save" in done.stdout
+
+
+def test_a_quick_run_never_replaces_the_real_results(without_torch):
+    before = {path: path.read_bytes() for path in common.RESULTS.iterdir()}
+    done = run(["bench/ops.py", "--quick"], **without_torch)
+    assert done.returncode == 0, done.stderr
+    assert "written" not in done.stdout
+    assert before == {path: path.read_bytes() for path in common.RESULTS.iterdir()}
+
+
+def test_alternate_takes_turns():
+    calls = []
+
+    def steps(name):
+        return (
+            lambda: calls.append(f"{name} forward") or name,
+            lambda given: calls.append(f"{name} backward of {given}"),
+        )
+
+    a, b = common.alternate(steps("a"), steps("b"), rounds=3, settle=0)
+    turn = {name: [f"{name} forward", f"{name} backward of {name}"] for name in "ab"}
+    # In each turn one call that is not timed goes before the one that is.
+    assert calls == (2 * turn["a"] + 2 * turn["b"]) * 3
+    assert len(a.median) == len(b.median) == len(b.fastest) == 2
+
+
+def test_alternate_gives_medians_of_the_timed_calls(monkeypatch):
+    clock = iter([0, 100, 0, 1, 0, 100, 0, 9, 0, 100, 0, 2])  # starts and ends of the calls
+    monkeypatch.setattr(common.time, "perf_counter", lambda: next(clock))
+    timing, missing = common.alternate(lambda: None, None, rounds=3, settle=0)
+    assert timing == ((2,), (1,))
+    assert missing is None
+
+
+def test_assert_same_is_relative_to_the_largest_entry():
+    x = np.array([1000.0, 0.0], np.float32)
+    common.assert_same("op", x, x + np.float32(0.05))
+    common.assert_same("op", [x, x], [x, x])
+    for wrong in (x + np.float32(0.2), x * np.nan, x[:1], x.astype(np.float64)):
+        with pytest.raises(common.NotTheSameWork, match="op: result 1"):
+            common.assert_same("op", [x, x], [x, wrong])
+    with pytest.raises(common.NotTheSameWork, match="2 results against 1"):
+        common.assert_same("op", [x, x], [x])
+
+
+def test_the_table_says_goals_and_what_is_missing():
+    ours, theirs = common.Timing((1, 2), (1, 1)), common.Timing((2, 4), (2, 4))
+    rows = [
+        common.row("g", "a", "us", ours, theirs, peer="torch", goal="<= 3", reached=True),
+        common.row("g", "b", "us", 7.0, None, peer="torch", goal="<= 2", reached=False),
+    ]
+    header, rule, *lines = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in common.table(rows).splitlines()
+    )
+    assert header[2:4] == ["tinyfm", "torch"]
+    assert set("".join(rule)) == {"-"}
+    assert lines == [
+        ["a", "us", "1 + 2 = 3", "2 + 4 = 6", "0.50", "1.50", "<= 3", "yes"],
+        ["b", "us", "7", "missing", "-", "-", "<= 2", "**no**"],
+    ]
+
+
+def test_the_committed_table_is_made_of_the_committed_results():
+    readme = (common.RESULTS / "README.md").read_text(encoding="utf-8")
+    documents = report.documents()
+    assert readme == report.render(documents), "run python -m bench.report"
+    assert not any(d["settings"]["quick"] for d in documents)

@@ -1,0 +1,488 @@
+"""The translate command, in processes of its own: training, scoring, translating, bad input."""
+
+import errno
+import fcntl
+import gzip
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyfm
+from tinyfm import cuda, pretrained
+
+ROOT = Path(tinyfm.__file__).parent.parent
+COMMAND = ("-m", "tinyfm.demos.translate")
+TINY = [
+    f"--{name}={value}"
+    for name, value in {
+        "d-model": 16, "layers": 1, "heads": 2, "ffn": 16, "vocab-size": 200, "max-tokens": 300,
+    }.items()
+]  # fmt: skip
+FOLDER = ["config.json", "model.safetensors", "tokenizer.json"]
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+APPLE = "나는 사과를 먹었다."
+
+
+def start(*arguments, command=COMMAND, env=None, **options):
+    """The command, with nothing of this shell's Python settings; Ctrl-C reaches it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment |= {"PYTHONPATH": str(ROOT), **(env or {})}
+    return subprocess.Popen(
+        [sys.executable, *command, *map(str, arguments)],
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
+    )
+
+
+def run(*arguments, stdin=b"", **options):
+    """(status, standard output, standard error) of the command, which prints UTF-8 only."""
+    with start(*arguments, **options) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=600)
+        finally:
+            process.kill()
+    return process.returncode, out.decode("utf-8"), err.decode("utf-8")
+
+
+# Sixteen sentences in two made-up languages, word for word.
+NOUNS = {"kot": "cat", "pes": "dog", "dom": "house", "les": "forest"}
+VERBS = {"vidi": "sees", "ljubi": "loves", "najde": "finds", "pusti": "leaves"}
+PAIRS = [(f"{n} {v}.", f"the {NOUNS[n]} {VERBS[v]}.") for n in NOUNS for v in VERBS]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with good files and with every kind of bad one."""
+    folder = tmp_path_factory.mktemp("files")
+    source, target = ("".join(f"{pair[i]}\n" for pair in PAIRS).encode() for i in (0, 1))
+    contents = {
+        "source.txt": source,
+        "target.txt": target,
+        "source.txt.gz": gzip.compress(source),
+        "target.txt.gz": gzip.compress(target),
+        "short.txt": target.split(b"\n")[0] + b"\n",
+        "empty.txt": b"",
+        "blank.txt": b"\n" * len(PAIRS),
+        "invalid.txt": target.replace(b"dog", b"d\xffg", 1),
+        "damaged.gz": gzip.compress(target)[:-20],
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What a short default training leaves: (folder, status, out, err)."""
+    place = tmp_path_factory.mktemp("trained")
+    result = run("--steps", "5", *TINY, cwd=place)
+    return place / "translation-model", *result
+
+
+@pytest.fixture
+def model(trained, tmp_path):
+    """A copy of the trained folder, to be damaged."""
+    return shutil.copytree(trained[0], tmp_path / "model")
+
+
+# -- what it does ----------------------------------------------------------------------------------
+
+
+def test_help():
+    status, out, err = run("--help")
+    assert (status, err) == (0, "")
+    assert out.startswith("usage: translate ")
+    for option in ("--train", "--test", "--model", "--save", "--text", "--steps", "--device"):
+        assert f" {option}" in out
+
+
+def test_default_training_ends_with_a_score_and_a_folder(trained):
+    folder, status, out, err = trained
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert re.match(r"\d+ pairs, \d+ subwords, [\d,]+ parameters, \d+ batches an epoch", lines[0])
+    assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to translation-model$", lines[-3])
+    assert re.match(r"BLEU \d+\.\d\d on 300 sentences, greedy, in \d+ s$", lines[-2])
+    assert "smooth:exp" in lines[-1]
+    assert sorted(path.name for path in folder.iterdir()) == FOLDER
+
+
+def test_one_seed_gives_the_same_model(trained, tmp_path):
+    run("--steps", "5", *TINY, cwd=tmp_path)
+    again, other = tmp_path / "translation-model", tmp_path / "other"
+    run("--steps", "5", *TINY, "--seed", "1", "--save", other, cwd=tmp_path)
+    wanted = (trained[0] / "model.safetensors").read_bytes()
+    assert (again / "model.safetensors").read_bytes() == wanted
+    assert (other / "model.safetensors").read_bytes() != wanted
+
+
+def test_a_saved_model_translates_a_text_and_says_nothing_else(trained):
+    status, out, err = run("--model", trained[0], "--text", APPLE)
+    assert (status, err) == (0, "")
+    assert out.count("\n") == 1
+
+
+def test_a_blank_text_gives_a_blank_line(trained):
+    assert run("--model", trained[0], "--text", "") == (0, "\n", "")
+
+
+def test_r76_lines_of_standard_input(trained):
+    status, out, err = run("--model", trained[0], stdin=b"hello\n\n   \n???\nzzqx\n")
+    assert (status, err) == (0, "")
+    lines = out.split("\n")
+    assert len(lines) == 6 and lines[-1] == ""
+    assert lines[1] == lines[2] == ""
+
+
+def test_lines_are_translated_as_texts_are(trained):
+    _, out, _ = run("--model", trained[0], stdin=f"{APPLE}\n\n그는 학생이다.".encode())
+    _, alone, _ = run("--model", trained[0], "--text", APPLE)
+    lines = out.splitlines()
+    assert lines[0] + "\n" == alone
+    assert len(lines) == 3
+
+
+def test_a_line_is_answered_before_the_next_is_read(trained):
+    with start("--model", trained[0]) as process:
+        for line in (APPLE, ""):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_r78_standard_input_at_its_end_and_bytes_that_are_no_text(trained):
+    assert run("--model", trained[0], stdin=b"") == (0, "", "")
+    status, out, err = run("--model", trained[0], stdin=b"\n\xff\xfe\n")
+    assert (status, out) == (2, "\n")
+    assert err.startswith("translate: standard input:2: not valid UTF-8")
+
+
+def test_training_with_a_text_prints_the_translation_alone(files, tmp_path):
+    train = ("--train", files / "source.txt", files / "target.txt")
+    status, out, err = run(*train, "--steps", 2, *TINY, "--text", "kot vidi.", cwd=tmp_path)
+    assert status == 0
+    assert out.count("\n") == 1
+    assert "saved to translation-model" in err
+
+
+@pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
+def test_training_and_scoring_on_files(suffix, files, tmp_path):
+    pair = (files / f"source.{suffix}", files / f"target.{suffix}")
+    status, out, err = run(
+        "--train", *pair, "--test", *pair, "--steps", 3, *TINY, "--save", tmp_path / "a" / "b"
+    )
+    assert (status, err) == (0, "")
+    assert out.startswith("16 pairs, ")
+    assert re.search(r"^BLEU \d+\.\d\d on 16 sentences", out, re.MULTILINE)
+    assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FOLDER
+
+
+def test_packed_files_give_the_same_model(files, tmp_path):
+    weights = []
+    for suffix in ("txt", "txt.gz"):
+        pair = (files / f"source.{suffix}", files / f"target.{suffix}")
+        run("--train", *pair, "--steps", 3, *TINY, "--save", tmp_path / suffix)
+        weights.append((tmp_path / suffix / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+
+
+def test_files_are_learnt(files, tmp_path):
+    """A word-for-word language of 16 sentences, by heart; and the folder scores the same again."""
+    pair = (files / "source.txt", files / "target.txt")
+    how = {"d-model": 32, "layers": 1, "heads": 2, "ffn": 32, "warmup": 20, "lr": 0.01}
+    sizes = [f"--{name}={value}" for name, value in how.items()]
+    learn = ("--train", *pair, "--test", *pair, "--steps", 120, *sizes, "--dropout", 0)
+    status, out, _ = run(*learn, "--save", tmp_path / "m")
+    assert status == 0
+    score = re.search(r"^BLEU (\d+\.\d\d) on 16 sentences", out, re.MULTILINE)
+    assert float(score[1]) == 100
+    status, again, _ = run("--model", tmp_path / "m", "--test", *pair)
+    assert status == 0
+    assert again.startswith("BLEU 100.00 on 16 sentences")
+    _, text, _ = run("--model", tmp_path / "m", "--text", "pes najde.")
+    assert text == "the dog finds.\n"
+
+
+def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):
+    status, out, err = run(
+        "--model", trained[0], "--test", files / "source.txt", files / "target.txt"
+    )
+    assert (status, err) == (0, "")
+    assert re.match(r"BLEU \d+\.\d\d on 16 sentences", out)
+
+
+def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
+    """The same answers and the same score as under UTF-8, from arguments, lines and files."""
+    for name, lines in (("ko", [APPLE, "그는 학생이다."]), ("en", ["I ate an apple.", "He is."])):
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    calls = (
+        {"arguments": ("--text", APPLE)},
+        {"arguments": (), "stdin": f"{APPLE}\n".encode()},
+        {"arguments": ("--test", tmp_path / "ko", tmp_path / "en")},
+    )
+    for call in calls:
+        arguments, stdin = call["arguments"], call.get("stdin", b"")
+        results = [
+            run("--model", trained[0], *arguments, stdin=stdin, env=env) for env in ({}, C_LOCALE)
+        ]
+        assert results[0][0] == 0 and results[0][1]
+        score = [(status, re.sub(r" in \d+ s", "", out), err) for status, out, err in results]
+        assert score[0] == score[1]
+
+
+def test_r54_training_under_a_c_locale(tmp_path):
+    status, out, err = run("--steps", 2, *TINY, cwd=tmp_path, env=C_LOCALE)
+    assert (status, err) == (0, "")
+    assert re.search("[가-힣]", out)  # the samples
+    assert re.search("[가-힣]", (tmp_path / "translation-model/tokenizer.json").read_text("utf-8"))
+
+
+def test_a_closed_output_ends_quietly(trained):
+    reader, writer = os.pipe()
+    with start("--model", trained[0], stdout=writer) as process:
+        os.close(writer)
+        os.close(reader)
+        _, err = process.communicate(f"{APPLE}\n".encode() * 3, timeout=60)
+    assert (process.returncode, err) == (0, b"")
+
+
+# -- R77: bad input --------------------------------------------------------------------------------
+
+
+def refused(*arguments, place, **options):
+    """The one line on standard error of a command that ends with status 2 and leaves nothing."""
+    before = sorted(place.rglob("*"))
+    status, out, err = run(*arguments, cwd=place, **options)
+    assert (status, out) == (2, "")
+    assert err.startswith("translate: ") and err.count("\n") == 1, err
+    assert sorted(place.rglob("*")) == before
+    return err
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("--nonsense", "--nonsense"),
+        ("--steps 0", "--steps: give a whole number of at least 1, not '0'"),
+        ("--steps many", "'many'"),
+        ("--dropout 2", "--dropout: give a number from 0 to 1, not '2'"),
+        ("--lr -1", "--lr"),
+        ("--seed -1", "--seed"),
+        ("--device tpu", "--device: invalid choice: 'tpu'"),
+        ("--train one.txt", "--train: expected 2 arguments"),
+        ("--d-model 16 --heads 3", "--d-model 16 is not a multiple of --heads 3"),
+    ],
+)
+def test_unknown_option_values(arguments, said, tmp_path):
+    assert said in refused(*arguments.split(), place=tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--train", "--test"])
+@pytest.mark.parametrize(
+    "source, target, said",
+    [
+        ("none.txt", "target.txt", "none.txt: No such file"),
+        ("source.txt", "none.txt.gz", "none.txt.gz: No such file"),
+        ("source.txt", "short.txt", "short.txt has 1;"),
+        ("empty.txt", "target.txt", "empty.txt: the file is empty"),
+        ("source.txt", "blank.txt", "every pair of lines has a blank side"),
+        ("source.txt", "invalid.txt", "invalid.txt:5: not valid UTF-8"),
+        ("source.txt", "damaged.gz", "damaged.gz: the gzip archive is cut short or damaged"),
+        (".", "target.txt", "Is a directory"),
+    ],
+)
+def test_files_that_cannot_be_used(option, source, target, said, files, tmp_path):
+    assert said in refused(option, files / source, files / target, place=tmp_path)
+
+
+def test_r79_cuda_without_a_gpu(tmp_path):
+    ok, reason = cuda.status()
+    if ok:
+        pytest.skip("there is a usable GPU here")
+    said = refused("--device", "cuda", place=tmp_path)
+    assert reason in said and "--device cpu" in said
+
+
+def test_device_auto_without_a_gpu_says_so_and_goes_on(trained):
+    if cuda.status()[0]:
+        pytest.skip("there is a usable GPU here")
+    status, out, err = run("--model", trained[0], "--text", APPLE, "--device", "auto")
+    assert status == 0 and out
+    assert err.startswith("no GPU, using the CPU: ") and err.count("\n") == 1
+
+
+def test_a_missing_model_folder(tmp_path):
+    said = refused("--model", tmp_path / "nowhere", "--text", APPLE, place=tmp_path)
+    assert f"{tmp_path / 'nowhere'}: no such folder" in said
+
+
+@pytest.mark.parametrize("name", FOLDER)
+def test_a_model_folder_that_lacks_a_file(name, model, tmp_path):
+    (model / name).unlink()
+    assert name in refused("--model", model, "--text", APPLE, place=tmp_path)
+
+
+@pytest.mark.parametrize("name", FOLDER)
+@pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00"], ids=repr)
+def test_a_model_folder_with_a_damaged_file(name, content, model, tmp_path):
+    (model / name).write_bytes(content)
+    assert name in refused("--model", model, "--text", APPLE, place=tmp_path)
+
+
+def test_a_folder_of_another_kind(model, tmp_path):
+    path = model / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config | {"architectures": ["BertModel"]}), encoding="utf-8")
+    assert "BertModel" in refused("--model", model, "--text", APPLE, place=tmp_path)
+
+
+def test_a_tokenizer_of_another_model(model, files, tmp_path):
+    """Its ids would lie outside the table."""
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    pair = (files / "source.txt", files / "target.txt")
+    run("--train", *pair, "--steps", 1, *TINY, "--save", tmp_path / "other")
+    shutil.copy(model / "tokenizer.json", tmp_path / "other")
+    assert config["vocab_size"] > pretrained.load(tmp_path / "other").config.vocab_size
+    said = refused("--model", tmp_path / "other", "--text", APPLE, place=tmp_path)
+    assert "other" in said
+
+
+def test_a_model_and_a_training_at_once(trained, files, tmp_path):
+    said = refused(
+        "--model", trained[0], "--train", files / "source.txt", files / "target.txt",
+        place=tmp_path,
+    )  # fmt: skip
+    assert "--model" in said and "--train" in said
+
+
+def test_a_place_to_save_that_is_none_is_found_before_the_training(tmp_path):
+    (tmp_path / "file").touch()
+    said = refused("--steps", 2, *TINY, "--save", tmp_path / "file", place=tmp_path)
+    assert str(tmp_path / "file") in said
+
+
+def test_r39_a_training_that_runs_away_is_said_and_saves_nothing(tmp_path):
+    status, _, err = run("--steps", 20, *TINY, "--lr", "1e30", cwd=tmp_path)
+    assert status == 2
+    assert "Traceback" not in err
+    assert re.match(r"translate: training stopped at step \d+: .*lower the learning rate", (
+        err.splitlines()[-1]
+    ))  # fmt: skip
+    assert not list((tmp_path / "translation-model").iterdir())
+
+
+# -- ends that are not bad input -------------------------------------------------------------------
+
+
+def test_a_bug_shows_its_traceback(trained):
+    planted = """
+import sys
+from tinyfm.demos import cli, translate
+translate.Translator.__call__ = lambda self, texts: None + 1
+sys.exit(cli.run(translate.main, translate.new_parser()))
+"""
+    status, out, err = run("--model", trained[0], "--text", APPLE, command=("-c", planted))
+    assert (status, out) == (1, "")
+    assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
+
+
+class Terminal:
+    """A pseudo-terminal for standard error, read by a thread so that its buffer never fills."""
+
+    def __init__(self):
+        self._reader, self.writer = os.openpty()
+        rows_and_columns = struct.pack("HHHH", 24, 120, 0, 0)  # tqdm is silent in one without
+        fcntl.ioctl(self.writer, termios.TIOCSWINSZ, rows_and_columns)
+        self._bytes, self._grown = b"", threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while True:
+            try:
+                new = os.read(self._reader, 1 << 16)
+            except OSError as error:  # how Linux says that the last writer is gone
+                assert error.errno == errno.EIO
+                new = b""
+            with self._grown:
+                self._bytes += new
+                self._grown.notify_all()
+            if not new:
+                return
+
+    def wait_for(self, pattern):
+        with self._grown:
+            found = self._grown.wait_for(lambda: re.search(pattern, self._bytes), timeout=120)
+            assert found, self._bytes
+
+    def text(self):
+        """Everything, once the process has ended and this side is closed too."""
+        os.close(self.writer)
+        self._thread.join(timeout=60)
+        os.close(self._reader)
+        return self._bytes.decode("utf-8")
+
+
+def test_ctrl_c_saves_what_has_been_learnt(tmp_path):
+    terminal = Terminal()
+    with start("--steps", 10**6, *TINY, cwd=tmp_path, stderr=terminal.writer) as process:
+        try:
+            terminal.wait_for(rb"loss \d+\.\d+ lr \S+ \d+ tokens/s")
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    err = terminal.text()
+    assert process.returncode == 130
+    assert err.rstrip().splitlines()[-1] == "translate: interrupted"
+    assert "Traceback" not in err
+    assert b"BLEU" not in out
+    folder = tmp_path / "translation-model"
+    assert sorted(path.name for path in folder.iterdir()) == FOLDER
+    assert all(np.isfinite(p.data).all() for p in pretrained.load(folder).parameters())
+    status, out, _ = run("--model", folder, "--text", APPLE)
+    assert (status, out.count("\n")) == (0, 1)
+
+
+def test_a_bug_while_writing_leaves_no_half_file(tmp_path):
+    planted = """
+import sys
+import safetensors.numpy
+from tinyfm.demos import cli, translate
+def half(state, path):
+    path.write_bytes(b"half")
+    raise OSError(28, "No space left on device", str(path))
+safetensors.numpy.save_file = half
+sys.exit(cli.run(translate.main, translate.new_parser()))
+"""
+    status, _, err = run("--steps", 2, *TINY, command=("-c", planted), cwd=tmp_path)
+    assert status == 2
+    assert err.splitlines()[-1].endswith("No space left on device")
+    assert not list((tmp_path / "translation-model").glob("model*"))
+
+
+# -- the promise of the first command --------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_without_options_it_learns_to_translate(tmp_path):
+    status, out, err = run(cwd=tmp_path)
+    assert (status, err) == (0, "")
+    score = re.search(r"^BLEU (\d+\.\d\d) on 300 sentences", out, re.MULTILINE)
+    assert float(score[1]) >= 90
+    status, out, err = run("--model", tmp_path / "translation-model", "--text", APPLE)
+    assert (status, out, err) == (0, "I ate an apple.\n", "")
