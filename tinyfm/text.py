@@ -92,6 +92,8 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(path.name + ".partial")
     try:
         yield temporary
+        os.umask(umask := os.umask(0))
+        temporary.chmod(0o666 & ~umask)  # safetensors lets nobody but the owner read its files
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
