@@ -127,7 +127,9 @@ def _accumulate(
 @contextmanager
 def _undivided() -> Iterator[None]:
     """Hold back Ctrl-C until the end of the block, so that weights are never half updated."""
-    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+    handler = signal.getsignal(signal.SIGINT)
+    # Only the main thread gets signals, and only a handler of Python's can be put back.
+    if threading.current_thread() is not threading.main_thread() or handler is None:
         yield
         return
     held: list[tuple] = []

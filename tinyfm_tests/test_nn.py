@@ -397,10 +397,9 @@ def test_gradients(cls):
         kept_off_the_kink(module)
         assume(all(np.isfinite(y.data).all() for y in outputs(call(*inputs))))
         leaves = (*inputs, *module.parameters())
+        options = {"atol": 1e-6, "max_entries": 4 if stack else 16}
         # The parameters are reached by the module itself.
-        assert gradcheck(
-            lambda *_: call(*inputs), *leaves, atol=1e-6, max_entries=4 if stack else 16
-        )
+        assert gradcheck(lambda *_: call(*inputs), *leaves, **options)
 
     check()
 

@@ -3,6 +3,8 @@
 import itertools
 import math
 import re
+import signal
+import threading
 
 import numpy as np
 import pytest
@@ -136,6 +138,28 @@ def test_an_interrupt_passes_through_after_a_whole_step():
     model = Toy()
     with pytest.raises(KeyboardInterrupt):
         fit(model, interrupted(), 5, lr=0.25)
+    assert_allclose(model.weight.data, [0.75])
+
+
+def test_an_interrupt_in_the_middle_of_an_update_waits_for_its_end():
+    class Interrupted(optim.SGD):
+        def update(self, *arguments):
+            signal.raise_signal(signal.SIGINT)
+            super().update(*arguments)
+
+    model, handler = tiny_transformer(), signal.getsignal(signal.SIGINT)
+    before = {name: p.data.copy() for name, p in model.named_parameters()}
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [copies(4)], 1, kind=Interrupted)
+    assert all((p.data != before[name]).any() for name, p in model.named_parameters())
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_fit_works_in_any_thread():
+    model = Toy()
+    thread = threading.Thread(target=fit, args=(model, batches([1.0]), 1, 0.25))
+    thread.start()
+    thread.join(timeout=60)
     assert_allclose(model.weight.data, [0.75])
 
 

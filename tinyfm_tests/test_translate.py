@@ -20,6 +20,7 @@ import pytest
 
 import tinyfm
 from tinyfm import cuda, pretrained
+from tinyfm.demos import translate
 
 ROOT = Path(tinyfm.__file__).parent.parent
 COMMAND = ("-m", "tinyfm.demos.translate")
@@ -200,21 +201,55 @@ def test_packed_files_give_the_same_model(files, tmp_path):
     assert weights[0] == weights[1]
 
 
-def test_files_are_learnt(files, tmp_path):
-    """A word-for-word language of 16 sentences, by heart; and the folder scores the same again."""
+def test_the_seed_is_that_of_the_weights_too(files, tmp_path):
+    tables = []
+    for seed in (0, 1):
+        pair = (files / "source.txt", files / "target.txt")
+        how = ("--steps", 1, "--lr", 1e-12, *TINY, "--seed", seed, "--save", tmp_path / str(seed))
+        run("--train", *pair, *how)
+        tables.append(pretrained.load(tmp_path / str(seed)).embedding.weight.data)
+    assert (np.abs(tables[0] - tables[1])[1:] > 1e-3).mean() > 0.9
+
+
+@pytest.fixture(scope="module")
+def learnt(files, tmp_path_factory):
+    """A word-for-word language of 16 sentences, by heart: (folder, standard output)."""
+    folder = tmp_path_factory.mktemp("learnt")
     pair = (files / "source.txt", files / "target.txt")
     how = {"d-model": 32, "layers": 1, "heads": 2, "ffn": 32, "warmup": 20, "lr": 0.01}
     sizes = [f"--{name}={value}" for name, value in how.items()]
     learn = ("--train", *pair, "--test", *pair, "--steps", 120, *sizes, "--dropout", 0)
-    status, out, _ = run(*learn, "--save", tmp_path / "m")
+    status, out, _ = run(*learn, "--save", folder)
     assert status == 0
-    score = re.search(r"^BLEU (\d+\.\d\d) on 16 sentences", out, re.MULTILINE)
-    assert float(score[1]) == 100
-    status, again, _ = run("--model", tmp_path / "m", "--test", *pair)
+    return folder, out
+
+
+def test_files_are_learnt_and_the_folder_scores_the_same_again(learnt, files):
+    folder, out = learnt
+    assert re.search(r"^BLEU 100\.00 on 16 sentences", out, re.MULTILINE)
+    status, again, _ = run("--model", folder, "--test", files / "source.txt", files / "target.txt")
     assert status == 0
     assert again.startswith("BLEU 100.00 on 16 sentences")
-    _, text, _ = run("--model", tmp_path / "m", "--text", "pes najde.")
-    assert text == "the dog finds.\n"
+    assert run("--model", folder, "--text", "pes najde.") == (0, "the dog finds.\n", "")
+
+
+def test_many_texts_give_what_each_gives_alone_in_their_order(learnt):
+    translator = translate.Translator.load(str(learnt[0]), "cpu")
+    texts = [
+        "les pusti. dom vidi. kot ljubi.",
+        "pes najde.",
+        "",
+        "kot",
+        " ",
+        "dom vidi. les",
+        "pes",
+    ]
+    alone = [translator([text])[0] for text in texts]
+    assert alone[1:3] == ["the dog finds.", ""] and alone[4] == ""
+    assert len(set(alone)) > 4
+    assert translator(texts) == alone
+    assert translator(texts, max_tokens=12) == alone
+    assert translator([]) == []
 
 
 def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):
