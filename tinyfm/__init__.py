@@ -1,4 +1,4 @@
-"""tinyfm: a small autograd over NumPy and CuPy arrays, and the five founding language models."""
+"""tinyfm: a small autograd over NumPy and CuPy arrays, and the founding language models on it."""
 
 __version__ = "0.1.0"
 

@@ -228,9 +228,10 @@ def _settle_numbers(arrays: list[Any], dtype: Any, numeric: set[int]) -> bool:
     return done
 
 
-def with_op(name: str, arrays: Sequence[Any], error: ValueError) -> ValueError:
-    """The same error, saying the op and what it was given."""
-    if type(error) is not ValueError:
-        return error
+def name_op(error: Exception, name: str, arrays: Sequence[Any]) -> None:
+    """Make an error say which op it comes from and what that was given."""
     given = ", ".join(f"{a.shape} {a.dtype}" for a in arrays if is_array(a))
-    return ValueError(f"op {name!r} of {given}: {error}")
+    if type(error) in (IndexError, TypeError, ValueError):
+        error.args = (f"op {name!r} of {given}: {error}",)
+    else:  # a subclass of NumPy's makes its text itself
+        error.add_note(f"in op {name!r} of {given}")

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tinyfm.arrays import ArrayHolder, bind, default_array, same_kind, settle, with_op
+from tinyfm.arrays import ArrayHolder, bind, default_array, name_op, same_kind, settle
 from tinyfm.backend import Array, array_module, is_array
 
 # One clock numbers the nodes and dates the writes into leaves.  A node's inputs were made before
@@ -333,16 +333,15 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
             options["needs"] = tuple([record and p is not None for p in parents])
         try:
             result, vjps = apply.__wrapped__(*arrays, **options)
-        except ValueError as error:
-            raise with_op(name, arrays, error) from error
-        if unsettled:
-            # A joint vjp does not tell: there the result's dtype shows that integers were numbers.
-            joint = callable(vjps) and getattr(result, "dtype", dtype) != dtype
-            numbers = [i for i in unsettled if (joint if callable(vjps) else vjps[i])]
-            numeric.update(numbers)
-            for i in numbers:
+        except (IndexError, TypeError, ValueError) as error:
+            name_op(error, name, arrays)
+            raise
+        for i in unsettled:
+            # Integers with a vjp are numbers.  A joint vjp does not tell: the result's dtype does.
+            joint = callable(vjps)
+            if getattr(result, "dtype", dtype) != dtype if joint else vjps[i]:
+                numeric.update(() if joint else (i,))
                 arrays[i] = arrays[i].astype(dtype)
-            if numbers:
                 result, vjps = apply.__wrapped__(*arrays, **options)
 
         if type(result) is tuple:
@@ -353,7 +352,7 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
                     if out.dtype.kind == "f":
                         Node(name, _Slot(i, len(outs)), (node,), []).attach(out)
             return outs
-        out = _wrap(result, args, dtype)
+        out = _wrap(result, args, options.get("dtype") if dtype is None else dtype)
         if record and out._data.dtype.kind == "f":
             written.append(out._written)
             Node(name, vjps, parents, written).attach(out)

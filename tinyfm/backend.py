@@ -11,7 +11,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -43,6 +44,11 @@ def device_of(x: Array) -> str:
     return type(x).__module__ if number is None else f"cuda:{number}"
 
 
+def host(x: Any) -> np.ndarray:
+    """A NumPy array of an array on any device, or of lists."""
+    return to_numpy(x) if is_array(x) else np.asarray(x)
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """The NumPy array with x's values: x itself on the CPU, a copy from the device elsewhere."""
     return x if isinstance(x, np.ndarray) else x.get()
@@ -52,11 +58,13 @@ def to_device(x: Array, device: str) -> Array:
     """x on `device` ("cpu" or "cuda"): x itself when it is there already."""
     if device == "cpu":
         return to_numpy(x)
-    if device.partition(":")[0] != "cuda":
-        raise ValueError(f"device {device!r} is unknown: use 'cpu' or 'cuda'")
+    kind, _, number = device.partition(":")
+    if kind != "cuda" or not (number or "0").isdigit():
+        raise ValueError(f"device {device!r} is unknown: use 'cpu', 'cuda' or 'cuda:1'")
     import cupy
 
-    return cupy.asarray(x)
+    with cupy.cuda.Device(int(number)) if number else nullcontext():
+        return cupy.asarray(x)
 
 
 # -- randomness -----------------------------------------------------------------------------------
@@ -87,8 +95,8 @@ def keep_mask(seed: int, p: float, rows: int, width: int, like: Array, start: in
 
     It is the part from row `start` of a mask without end that depends on seed, p and width alone,
     so that blocks of rows may be drawn in any order.  Drawn as bytes where 256 p is whole, else as
-    16-bit integers: several times cheaper than uniform floats, and p is exact to 2**-17.  CPU and
-    GPU masks differ.
+    16-bit integers: several times cheaper than uniform floats, and p is exact to 2**-17.  A GPU has
+    masks of its own, whole ones only (start = 0).
     """
     bits, kind = (8, np.uint8) if float(p * 256).is_integer() else (16, np.uint16)
     threshold = round(p * 2**bits)
@@ -126,7 +134,8 @@ class _Settings:
     threads: int = 2
 
 
-_settings = _Settings()
+_DEFAULTS = _Settings()
+_settings: ContextVar[_Settings] = ContextVar("settings", default=_DEFAULTS)
 
 
 @contextmanager
@@ -136,17 +145,16 @@ def settings(*, block_bytes: int | None = None, threads: int | None = None) -> I
     >>> with settings(block_bytes=64, threads=2):  # what the tests use to force small blocks
     ...     pass
     """
-    global _settings
-    before = _settings
     given = {"block_bytes": block_bytes, "threads": threads}
     for name, value in given.items():
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}: it must be at least 1")
-    _settings = replace(before, **{k: v for k, v in given.items() if v is not None})
+    changes = {name: value for name, value in given.items() if value is not None}
+    token = _settings.set(replace(_settings.get(), **changes))
     try:
         yield
     finally:
-        _settings = before
+        _settings.reset(token)
 
 
 @cache
@@ -158,7 +166,7 @@ def _pool(threads: int) -> Any:
 
 def block_bytes() -> int:
     """Bytes that one block of a row-blocked pass should hold."""
-    return _settings.block_bytes
+    return _settings.get().block_bytes
 
 
 @cache
@@ -177,6 +185,7 @@ def _blas() -> tuple[Any, Any] | None:
     return None
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
 _blas_lock = threading.Lock()
 _blas_users = 0
 _blas_before = 1
@@ -215,17 +224,17 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
     turns at the blocks (NumPy releases the GIL inside its loops).  What fits into one block is one
     plain call: small arrays do not pay for any of it.
     """
-    size = max(1, _settings.block_bytes // max(1, bytes_each))
+    size = max(1, _settings.get().block_bytes // max(1, bytes_each))
     if size >= count:
         work(0, count)
         return
     starts = range(0, count, size)
-    if _settings.threads == 1:
+    if _settings.get().threads == 1:
         for start in starts:
             work(start, min(start + size, count))
         return
     with _one_blas_thread():
-        for _ in _pool(_settings.threads).map(
+        for _ in _pool(_settings.get().threads).map(
             lambda start: work(start, min(start + size, count)), starts
         ):
             pass  # waiting for each result hands on an exception of its block
@@ -248,11 +257,12 @@ def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> N
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # the constants of glibc's malloc.h
 
 
+@cache
 def keep_memory(limit: int = 1 << 30) -> bool:
     """Tell glibc's allocator to keep freed blocks up to `limit` bytes; True where it was done.
 
     By default every temporary of a few hundred KB goes back to the kernel and its pages fault anew
-    at the next step, which costs more than the arithmetic.  Training and generation call this once;
+    at the next step, which costs more than the arithmetic.  Training and generation call this;
     the variable TINYFM_KEEP_MEMORY=0 leaves the allocator alone.
     """
     if os.environ.get("TINYFM_KEEP_MEMORY") == "0" or not sys.platform.startswith("linux"):

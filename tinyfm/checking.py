@@ -33,7 +33,8 @@ def gradcheck(
 
     f(*tensors) -> a Tensor or a tuple of them, of any shapes.  f may also reach the tensors by
         itself, as a model does its parameters.
-    tensors: float64; those with requires_grad are checked, and their `.grad` is left as it was.
+    tensors: float64; those with requires_grad are checked, and their `.grad` is left as it was
+        (tensors that f reaches by itself and that are not among these collect a gradient).
     max_entries: inputs up to this size are checked at every entry, larger ones along 4 random
         directions; if one of those is off, halving the direction leads to an entry that is.
     Raises GradientError with the input, the index and both values; ValueError where a check could

@@ -12,13 +12,10 @@ state.reorder(rows)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tinyfm.autograd import no_grad
 from tinyfm.backend import Array, array_module, keep_memory, to_numpy
 
 DEFAULT_NEW_TOKENS = 20
@@ -28,7 +25,6 @@ class GenerationMixin:
     """Adds `generate` to a model that has a config, `begin` and `step`."""
 
     config: Any
-    training: bool
 
     def generate(
         self,
@@ -60,7 +56,8 @@ class GenerationMixin:
         ids = np.full((count, 1), start, np.int64)
         running = np.ones(count, bool)
         rows = np.arange(count)
-        with self._undisturbed():
+        keep_memory()
+        with self.evaluating():  # type: ignore[attr-defined]
             state: Any = None
             while ids.shape[1] < length and running.any():
                 if state is None or not use_cache:
@@ -101,15 +98,3 @@ class GenerationMixin:
                 stacklevel=3,
             )
         return min(length, limit)
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Evaluation mode without recording; the mode before is restored."""
-        keep_memory()
-        mode = self.training
-        self.train(False)  # type: ignore[attr-defined]
-        try:
-            with no_grad():
-                yield
-        finally:
-            self.train(mode)  # type: ignore[attr-defined]

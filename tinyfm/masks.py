@@ -27,9 +27,9 @@ class Mask:
     """What may be seen: the AND of its parts.  Made by the functions below and by `&`.
 
     causal: query i sees key j when j <= i + Tk - Tq.
-    prefix: (B,) lengths in key columns, padding included; j < prefix sees and is seen by all of the
-        prefix, what follows is causal (Raffel et al. 2020, figure 4).  A prefix mask holds
-        causality already, so that `causal() & prefix(n)` is `prefix(n)`.
+    prefix: (B,) lengths in key columns, padding included.  Every query sees the keys j < prefix;
+        beyond them query i sees j <= i + Tk - Tq, so that this part is causal by itself (the prefix
+        LM of Raffel et al. 2020, figure 3).
     keys: (B, Tk) bool, which keys exist.  A query that is padding itself still looks at them.
     allowed: bool, broadcastable to (B, H, Tq, Tk): packed documents, bands.
     """
@@ -40,7 +40,8 @@ class Mask:
     allowed: Array | None = None
 
     def __and__(self, other: Mask) -> Mask:
-        """Both masks at once: pointwise AND; of two prefixes the shorter one."""
+        """Pointwise AND, with one exception: a prefix mask is causal already, so causal & prefix
+        is that prefix mask (and prefix & prefix the shorter one)."""
         if not isinstance(other, Mask):
             return NotImplemented
         prefixes = [p for p in (self.prefix, other.prefix) if p is not None]
@@ -138,10 +139,10 @@ class Mask:
             return allowed[0, head if allowed.shape[1] > 1 else head * 0][:, None]
         return allowed[batch, head if allowed.shape[1] > 1 else head * 0][:, None]
 
-    def reorder(self, rows: Array) -> Mask:
-        """The mask of a batch whose members are picked by `rows` (repeated, permuted)."""
+    def reorder(self, rows: np.ndarray) -> Mask:
+        """The mask of a batch whose members are picked by `rows` (R,), repeated or permuted."""
         picked = {
-            name: value[rows]
+            name: value[array_module(value).asarray(rows)]
             for name, dims in (("prefix", 1), ("keys", 2), ("allowed", 4))
             if (value := getattr(self, name)) is not None and value.ndim == dims and len(value) > 1
         }

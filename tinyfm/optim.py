@@ -1,7 +1,7 @@
 """Optimizers, gradient clipping, and learning-rate schedules.
 
-Optimizers work per tensor, in place and in blocks that stay in the cache: the steps on one block of
-32k entries use a few small temporaries instead of arrays of the parameter's size.
+Optimizers work per tensor, in place and in blocks that stay in the cache: the steps on one block
+use a few small temporaries instead of arrays of the parameter's size.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tinyfm.autograd import Tensor
-from tinyfm.backend import Array, array_module, block_bytes, by_blocks
+import numpy as np
 
-BLOCK = 1 << 15  # entries; parameter, gradient and two moments of that many stay in a core's cache
+from tinyfm.autograd import Tensor
+from tinyfm.backend import Array, array_module, by_blocks
+
+ENTRY_BYTES = 32  # of parameter, gradient, two moments and temporaries: what a block is made up of
 
 
 class Optimizer:
@@ -39,8 +41,10 @@ class Optimizer:
             with p.writing() as array:
                 self.update(array, p.grad, state, self.lr * factor, p)
 
-    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
-        """Write the update of one parameter array p with gradient g in place."""
+    def update(
+        self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
+    ) -> None:
+        """Write the update of one parameter's array in place."""
         raise NotImplementedError
 
     def zero_grad(self) -> None:
@@ -52,8 +56,11 @@ class Optimizer:
 class SGD(Optimizer):
     """p -= rate g."""
 
-    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
-        _in_blocks(lambda p, g: _subtract(p, g * rate), p, g)
+    def update(
+        self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
+    ) -> None:
+        subtract = array_module(array).subtract
+        _in_blocks(lambda p, g: subtract(p, g * rate, out=p), array, grad)
 
 
 class Adam(Optimizer):
@@ -78,10 +85,12 @@ class Adam(Optimizer):
         self.betas, self.eps = betas, eps
         self.bias_correction = True
 
-    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
-        xp = array_module(p)
+    def update(
+        self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
+    ) -> None:
+        xp = array_module(array)
         if not state:
-            state.update(t=0, m=xp.zeros_like(p), v=xp.zeros_like(p))
+            state.update(t=0, m=xp.zeros_like(array), v=xp.zeros_like(array))
         state["t"] += 1
         b1, b2 = self.betas
         c1 = 1 - b1 ** state["t"] if self.bias_correction else 1.0
@@ -101,7 +110,7 @@ class Adam(Optimizer):
             u *= rate / c1
             p -= u
 
-        _in_blocks(steps, p, g, state["m"], state["v"])
+        _in_blocks(steps, array, grad, state["m"], state["v"])
 
 
 class AdamW(Adam):
@@ -128,27 +137,25 @@ class AdamW(Adam):
         self.weight_decay, self.decay = weight_decay, decay
         self.bias_correction = bias_correction
 
-    def update(self, p: Array, g: Array, state: dict[str, Any], rate: float, of: Tensor) -> None:
-        if self.weight_decay and (self.decay is None or self.decay(of)):
-            row = getattr(of, "padding_idx", None)  # a padding row does not decay
-            kept = None if row is None else p[row].copy()
-            p *= 1 - rate * self.weight_decay
+    def update(
+        self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
+    ) -> None:
+        if self.weight_decay and (self.decay is None or self.decay(parameter)):
+            row = getattr(parameter, "padding_idx", None)  # a padding row does not decay
+            kept = None if row is None else array[row].copy()
+            array *= 1 - rate * self.weight_decay
             if kept is not None:
-                p[row] = kept
-        super().update(p, g, state, rate, of)
-
-
-def _subtract(p: Array, u: Array) -> None:
-    p -= u
+                array[row] = kept
+        super().update(array, grad, state, rate, parameter)
 
 
 def _in_blocks(steps: Callable[..., None], *arrays: Array) -> None:
-    """steps(*blocks) over blocks of entries of arrays of one shape, on the threads."""
-    if not all(a.flags.c_contiguous for a in arrays):
+    """steps(*blocks) over blocks of entries of arrays of one shape; whole on a GPU."""
+    if array_module(arrays[0]) is not np or not all(a.flags.c_contiguous for a in arrays):
         steps(*arrays)
         return
     flat = [a.reshape(-1) for a in arrays]
-    by_blocks(lambda i, j: steps(*(a[i:j] for a in flat)), flat[0].size, block_bytes() // BLOCK)
+    by_blocks(lambda i, j: steps(*(a[i:j] for a in flat)), flat[0].size, ENTRY_BYTES)
 
 
 def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:

@@ -1,4 +1,4 @@
-"""Models in folders: config.json and model.safetensors, written whole or not at all.
+"""Models in folders: config.json and model.safetensors, each file written whole or not at all.
 
 Classes register themselves by name, so that `load(folder)` finds the one that config.json names.
 """
@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_type_hints
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from tinyfm.nn import Module
 from tinyfm.text import replacing
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-_KINDS = {"int": int, "float": float, "str": str, "bool": bool}
 _classes: dict[str, type[PreTrainedModel]] = {}
 
 
@@ -29,15 +28,24 @@ class PretrainedConfig:
     model_type: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the kinds of the values, which may come out of a file: sizes are at least 1."""
+        """Check the kinds of the values, which may come out of a file.
+
+        An int is at least 1, or as much as its field's metadata says under "least"; a float lies
+        between 0 and 1 (all of them are probabilities); a str is one of metadata's "choices".
+        """
+        kinds = get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value, kind = getattr(self, field.name), str(field.type)
-            if kind == "float" and type(value) is int:
-                continue
-            if kind in _KINDS and type(value) is not _KINDS[kind]:
-                raise ValueError(f"{field.name} is {value!r}: it must be of type {kind}")
-            if kind == "int" and value < 1 and not field.name.endswith("_id"):
-                raise ValueError(f"{field.name} is {value}: it must be at least 1")
+            name, value, kind = field.name, getattr(self, field.name), kinds[field.name]
+            value = float(value) if kind is float and type(value) is int else value
+            wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+            if wrong:
+                raise ValueError(f"{name} is {value!r}: it must be of type {kind.__name__}")
+            if kind is int and value < (least := field.metadata.get("least", 1)):
+                raise ValueError(f"{name} is {value}: it must be at least {least}")
+            if kind is float and not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}: it must be between 0 and 1")
+            if (choices := field.metadata.get("choices")) and value not in choices:
+                raise ValueError(f"{name} is {value!r}: it must be one of {', '.join(choices)}")
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -96,6 +104,11 @@ class PreTrainedModel(Module, GenerationMixin):
                 raise
             raise InputError(f"{path}: {error}") from error
         return model.to(dtype=dtype).eval()
+
+
+def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
+    """The first model class that was made for configs of this type."""
+    return next(cls for cls in _classes.values() if cls.config_class is type(config))
 
 
 def load(folder: str | os.PathLike[str], dtype: Any = None) -> PreTrainedModel:

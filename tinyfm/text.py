@@ -91,9 +91,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     temporary = path.with_name(path.name + ".partial")
     try:
+        temporary.touch()
+        mode = temporary.stat().st_mode
         yield temporary
-        os.umask(umask := os.umask(0))
-        temporary.chmod(0o666 & ~umask)  # safetensors lets nobody but the owner read its files
+        temporary.chmod(mode)  # safetensors lets nobody but the owner read its files
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

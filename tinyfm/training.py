@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tinyfm.autograd import no_grad
 from tinyfm.backend import keep_memory
 from tinyfm.optim import Optimizer, Schedule, clip_grad_norm
 
@@ -44,7 +43,7 @@ def fit(
         needed are taken from the iterator, so an endless one is usual.
     clip: limit of the gradient's norm; None for no limit.
     evaluate: called with the model (in evaluation mode, nothing recorded) every evaluate_every
-        steps and after the last one; what it returns is added to the record and shown.
+        steps and after the last one; what it returns is added to the record.
     progress: a tqdm line with loss, rate, tokens per second and the time left, on standard error;
         None: when that is a terminal.
 
@@ -83,7 +82,8 @@ def fit(
             tokens += count
             record = {"step": step, "loss": loss, "lr": optimizer.lr * rate, "norm": norm}
             if evaluate and (step == steps or (evaluate_every and step % evaluate_every == 0)):
-                record |= evaluation(model, evaluate)
+                with model.evaluating():
+                    record |= evaluate(model)
             history.append(record)
             speed = tokens / (time.perf_counter() - began)
             bar.set_postfix_str(f"loss {loss:.3f} lr {record['lr']:.2e} {speed:.0f} tokens/s")
@@ -132,29 +132,21 @@ def _undivided() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or handler is None:
         yield
         return
-    held: list[tuple] = []
-    before = signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
+    held = []
+    signal.signal(signal.SIGINT, lambda *arguments: held.append(arguments))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if held and callable(before):
-            before(*held[0])
-
-
-def evaluation(model: Any, evaluate: Callable[[Any], dict[str, float]]) -> dict[str, float]:
-    """evaluate(model) in evaluation mode without recording; the mode before is restored."""
-    mode = model.training
-    model.eval()
-    try:
-        with no_grad():
-            return evaluate(model)
-    finally:
-        model.train(mode)
+        signal.signal(signal.SIGINT, handler)
+        if held:
+            signal.raise_signal(signal.SIGINT)
 
 
 def mean_loss(model: Any, batches: Iterable[dict[str, Any]]) -> float:
-    """The loss over all labelled tokens of the batches (not a mean of means); exp: perplexity."""
+    """The loss over all labelled tokens of the batches (not a mean of means); exp: perplexity.
+
+    For use in an `evaluate` of fit, or within `model.evaluating()`.
+    """
     total, count = 0.0, 0
     for batch in batches:
         output = model(**batch)

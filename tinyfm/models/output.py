@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tinyfm.autograd import Tensor, no_grad
@@ -13,25 +12,22 @@ class ModelOutput:
 
     loss: a 0-d Tensor, the mean over the labelled positions; None without labels.
     num_labels: how many those were; sums over batches are weighted with it.
-    logits: a Tensor.  With labels the loss did not need them, and they are computed when they are
-        asked for, without gradients.
+    logits and other fields: a Tensor, or a function that makes it.  With labels the loss did not
+        need the logits of all positions: they are computed when they are first asked for, without
+        gradients and with the weights of that moment (so ask before the optimizer's step).
     """
 
     def __init__(
-        self,
-        *,
-        logits: Tensor | Callable[[], Tensor] | None = None,
-        loss: Tensor | None = None,
-        num_labels: int | None = None,
-        **fields: Any,
+        self, *, loss: Tensor | None = None, num_labels: int | None = None, **fields: Any
     ) -> None:
         self.loss, self.num_labels = loss, num_labels
-        self._logits = logits
-        vars(self).update(fields)
+        self._fields = fields
 
-    @property
-    def logits(self) -> Tensor | None:
-        if callable(self._logits):
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__.get("_fields", {})
+        if name not in fields:
+            raise AttributeError(f"the output has {', '.join(fields)}, and no {name!r}")
+        if callable(fields[name]):
             with no_grad():
-                self._logits = self._logits()
-        return self._logits
+                fields[name] = fields[name]()
+        return fields[name]

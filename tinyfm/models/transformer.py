@@ -12,14 +12,14 @@ more.  The loss is at every target position.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tinyfm import masks, nn, ops
 from tinyfm.autograd import Tensor, raw
-from tinyfm.backend import Array, array_module, is_array
+from tinyfm.backend import Array, array_module, host
 from tinyfm.data import IGNORE_INDEX
 from tinyfm.models.output import ModelOutput
 from tinyfm.objectives import teacher_forcing
@@ -40,23 +40,23 @@ class TransformerConfig(PretrainedConfig):
     decoder_attention_heads: int = 8
     encoder_ffn_dim: int = 2048
     decoder_ffn_dim: int = 2048
-    activation_function: str = "relu"
+    activation_function: str = field(default="relu", metadata={"choices": tuple(nn.ACTIVATIONS)})
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
     label_smoothing: float = 0.1
     max_position_embeddings: int = 512
-    positions: str = "sinusoidal"  # or "learned"
+    positions: str = field(default="sinusoidal", metadata={"choices": ("sinusoidal", "learned")})
     share_embeddings: bool = True  # source, target and output in one matrix
     norm_first: bool = False
-    pad_token_id: int = 0
-    bos_token_id: int = 1
-    eos_token_id: int = 2
-    decoder_start_token_id: int = 1
+    pad_token_id: int = field(default=0, metadata={"least": 0})
+    bos_token_id: int = field(default=1, metadata={"least": 0})
+    eos_token_id: int = field(default=2, metadata={"least": 0})
+    decoder_start_token_id: int = field(default=1, metadata={"least": 0})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
             if not 0 <= getattr(self, name) < self.vocab_size:
                 raise ValueError(
                     f"{name} {getattr(self, name)} is outside the {self.vocab_size} ids"
@@ -92,17 +92,24 @@ class State:
     """A generation in progress: the encoder's result and the decoder's caches, row by row."""
 
     def __init__(self, memory: Tensor, mask: masks.Mask, caches: list[nn.LayerCache]) -> None:
-        self.memory, self.mask, self.caches = memory, mask, caches
-        self.length = 0  # decoder positions so far
+        self.memory: Tensor | None = memory  # until the cross-attentions have cached what they need
+        self.mask, self.caches = mask, caches
 
-    def reorder(self, rows: Array) -> None:
+    def reorder(self, rows: np.ndarray) -> None:
+        """Go on with these rows (R,) of the running sequences."""
+        if self.memory is not None:
+            self.memory = self.memory[array_module(raw(self.memory)).asarray(rows)]
         for cache in self.caches:
             cache.reorder(rows)
-        self.mask = self.mask.reorder(array_module(raw(self.memory)).asarray(rows))
+        self.mask = self.mask.reorder(rows)
 
 
 class Transformer(PreTrainedModel):
-    """The encoder-decoder model; weights start Xavier uniform, embeddings N(0, 1 / d_model)."""
+    """The encoder-decoder model.
+
+    Each projection starts Xavier uniform (q, k and v by themselves, though they are stored as one
+    matrix), biases at 0, embeddings at N(0, 1 / d_model), so that times sqrt(d) they are N(0, 1).
+    """
 
     config_class = TransformerConfig
 
@@ -111,10 +118,10 @@ class Transformer(PreTrainedModel):
         size, d = config.vocab_size, config.d_model
         self.embedding = nn.Embedding(size, d, config.pad_token_id)
         self.decoder_embedding = self.embedding
-        self.head = self.embedding
+        self.head: nn.Embedding | nn.Linear = self.embedding
         if not config.share_embeddings:
             self.decoder_embedding = nn.Embedding(size, d, config.pad_token_id)
-            self.head = nn.Embedding(size, d)
+            self.head = nn.Linear(d, size, bias=False, init=nn.normal(d**-0.5))
         self.encoder_positions = self._new_positions()
         self.decoder_positions = self._new_positions()
         self.dropout = nn.Dropout(config.dropout)
@@ -122,12 +129,9 @@ class Transformer(PreTrainedModel):
         self.decoder = nn.Decoder(config.layer("decoder"), config.decoder_layers)
 
     def _new_positions(self) -> nn.Module:
-        config = self.config
-        if config.positions == "sinusoidal":
-            return nn.SinusoidalPositions(config.d_model)
-        if config.positions == "learned":
-            return nn.LearnedPositions(config.max_position_embeddings, config.d_model)
-        raise ValueError(f"positions {config.positions!r}: use 'sinusoidal' or 'learned'")
+        if self.config.positions == "sinusoidal":
+            return nn.SinusoidalPositions(self.config.d_model)
+        return nn.LearnedPositions(self.config.max_position_embeddings, self.config.d_model)
 
     def forward(
         self,
@@ -149,29 +153,29 @@ class Transformer(PreTrainedModel):
             of arrays (B, H, Tq, Tk) with one entry per layer.
         """
         config = self.config
+        labels = None if labels is None else host(labels)
         if decoder_input_ids is None:
             if labels is None:
                 raise ValueError("Transformer: give decoder_input_ids or labels")
             decoder_input_ids = teacher_forcing(
                 labels, config.decoder_start_token_id, config.pad_token_id
             )
-        seen: tuple[list, list, list] = ([], [], [])
+        attentions: tuple[list, list, list] = ([], [], [])
         memory_mask = self._padding(attention_mask)
-        memory = self.encode(input_ids, memory_mask, seen[0] if output_attentions else None)
+        memory = self.encode(input_ids, memory_mask, attentions[0] if output_attentions else None)
         hidden = self.decode(
             decoder_input_ids,
             memory,
             memory_mask,
             self._padding(decoder_attention_mask),
-            weights=seen[1:] if output_attentions else None,
+            weights=attentions[1:] if output_attentions else None,
         )
         fields: dict[str, Any] = {"encoder_last_hidden_state": memory}
         if output_attentions:
             names = ("encoder_attentions", "decoder_attentions", "cross_attentions")
-            fields |= dict(zip(names, seen, strict=True))
+            fields |= dict(zip(names, attentions, strict=True))
         if labels is None:
             return ModelOutput(logits=ops.linear(hidden, self.head.weight), **fields)
-        labels = np.asarray(labels)
         loss = ops.linear_cross_entropy(
             hidden,
             self.head.weight,
@@ -197,7 +201,7 @@ class Transformer(PreTrainedModel):
     def decode(
         self,
         ids: Array,
-        memory: Tensor,
+        memory: Tensor | None,
         memory_mask: masks.Mask,
         mask: masks.Mask | None = None,
         caches: list[nn.LayerCache] | None = None,
@@ -211,16 +215,17 @@ class Transformer(PreTrainedModel):
 
     def _embed(self, table: nn.Embedding, positions: nn.Module, ids: Array, start: int) -> Tensor:
         """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4)."""
-        ids = ids if is_array(ids) else np.asarray(ids)
+        ids = host(ids)
         vectors = table(ids) * math.sqrt(self.config.d_model)
-        return self.dropout(vectors + positions(start, start + ids.shape[1], raw(vectors)))
+        places = np.arange(start, start + ids.shape[1])
+        return self.dropout(vectors + positions(places, raw(vectors)))
 
     def _padding(self, attention_mask: Array | None) -> masks.Mask:
         if attention_mask is None:
             return masks.full()
         if isinstance(attention_mask, masks.Mask):
             return attention_mask
-        return masks.padding(self._array(np.asarray(attention_mask)))
+        return masks.padding(self._array(host(attention_mask)))
 
     def _array(self, x: Any) -> Array:
         """x where the weights are."""
@@ -233,8 +238,9 @@ class Transformer(PreTrainedModel):
         mask = self._padding(attention_mask)
         memory = self.encode(input_ids, mask)[self._array(rows)]
         caches = self.decoder.caches(len(rows), max_length, memory.shape[1])
-        return State(memory, mask.reorder(self._array(rows)), caches)
+        return State(memory, mask.reorder(rows), caches)
 
     def step(self, ids: Array, state: State) -> Array:
         hidden = self.decode(ids, state.memory, state.mask, caches=state.caches)
+        state.memory = None
         return raw(ops.linear(hidden[:, -1], self.head.weight))

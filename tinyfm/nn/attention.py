@@ -11,7 +11,7 @@ from tinyfm.autograd import Tensor, no_grad, raw
 from tinyfm.backend import Array, array_module, draw_seed
 from tinyfm.masks import Mask
 from tinyfm.nn.layers import Linear
-from tinyfm.nn.module import Module
+from tinyfm.nn.module import Init, Module, stacked, xavier_uniform
 
 
 class KVCache:
@@ -37,7 +37,8 @@ class KVCache:
                 f"a cache of {self.shape} with {self.length} positions filled cannot take "
                 f"{k.shape}: make it with the batch, heads and length that it will hold"
             )
-        recorded = any(isinstance(x, Tensor) and x.requires_grad for x in (k, v, self._keys))
+        tensors = [x for x in (k, v, self._keys, self._values) if isinstance(x, Tensor)]
+        recorded = any(x.requires_grad for x in tensors)
         if recorded:
             if self.length:
                 k = ops.concatenate([self.view(self._keys), k], axis=2)
@@ -68,9 +69,14 @@ class KVCache:
 
     def reorder(self, rows: Array) -> None:
         """Continue with the rows (batch,) of the old batch, a NumPy array; nothing if in order."""
-        if self.length and (rows != np.arange(len(rows))).any():
-            for x in (raw(self._keys), raw(self._values)):
-                self.view(x)[...] = self.view(x)[array_module(x).asarray(rows)]
+        if not self.length or (rows == np.arange(len(rows))).all():
+            return
+        rows = array_module(raw(self._keys)).asarray(rows)
+        if isinstance(self._keys, Tensor) or isinstance(self._values, Tensor):  # a graph sees them
+            self._keys, self._values = self.view(self._keys)[rows], self.view(self._values)[rows]
+        else:
+            for x in (self._keys, self._values):
+                self.view(x)[...] = self.view(x)[rows]
 
 
 class MultiHeadAttention(Module):
@@ -80,6 +86,7 @@ class MultiHeadAttention(Module):
     cross: keys and values come from `memory` and are projected apart from the queries; otherwise
         one product makes all three.
     scale: of the scores; 1 / sqrt(head_dim) when None.
+    init: of each of the four projections.
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class MultiHeadAttention(Module):
         bias: bool = True,
         dropout: float = 0.0,
         scale: float | None = None,
+        init: Init = xavier_uniform,
     ) -> None:
         if head_dim is None and d_model % num_heads:
             raise ValueError(f"d_model {d_model} is not a multiple of num_heads {num_heads}")
@@ -99,11 +107,11 @@ class MultiHeadAttention(Module):
         self.cross, self.dropout, self.scale = cross, dropout, scale
         inner = self.num_heads * self.head_dim
         if cross:
-            self.q = Linear(d_model, inner, bias)
-            self.kv = Linear(d_model, 2 * inner, bias)
+            self.q = Linear(d_model, inner, bias, init)
+            self.kv = Linear(d_model, 2 * inner, bias, stacked(init, 2))
         else:
-            self.qkv = Linear(d_model, 3 * inner, bias)
-        self.out = Linear(inner, d_model, bias)
+            self.qkv = Linear(d_model, 3 * inner, bias, stacked(init, 3))
+        self.out = Linear(inner, d_model, bias, init)
 
     def cache(self, batch: int, length: int) -> KVCache:
         """An empty cache for `length` positions."""

@@ -99,11 +99,11 @@ class LearnedPositions(Module):
     def __init__(self, length: int, dim: int, init: Init | None = None) -> None:
         self.weight = new_parameter((length, dim), init or normal(dim**-0.5))
 
-    def forward(self, start: int, stop: int, like: Array) -> Tensor:
-        """The vectors (stop - start, dim) of positions start..stop-1."""
-        if stop > len(self.weight):
-            raise ValueError(f"{stop} positions are asked for, and {len(self.weight)} are learned")
-        return self.weight[start:stop]
+    def forward(self, positions: np.ndarray, like: Array) -> Tensor:
+        """Positions (...), a NumPy array of integers -> their vectors (..., dim)."""
+        if (last := positions.max(initial=-1)) >= len(self.weight):
+            raise ValueError(f"position {last} is asked for, and {len(self.weight)} are learned")
+        return ops.embedding(self.weight, array_module(like).asarray(positions))
 
 
 class SinusoidalPositions(Module):
@@ -119,11 +119,12 @@ class SinusoidalPositions(Module):
         self.dim, self.layout = dim, layout
         self._table = np.zeros((0, dim))
 
-    def forward(self, start: int, stop: int, like: Array) -> Array:
-        """The vectors (stop - start, dim) of positions start..stop-1, an array of like's kind."""
-        if stop > len(self._table):
-            self._table = sinusoids(max(stop, 2 * len(self._table)), self.dim, self.layout)
-        return array_module(like).asarray(self._table[start:stop], like.dtype)
+    def forward(self, positions: np.ndarray, like: Array) -> Array:
+        """Positions (...), a NumPy array of integers -> (..., dim), an array of like's kind."""
+        table, needed = self._table, int(positions.max(initial=-1)) + 1
+        if needed > len(table):
+            table = self._table = sinusoids(max(needed, 2 * len(table)), self.dim, self.layout)
+        return array_module(like).asarray(table[positions], like.dtype)
 
 
 def sinusoids(length: int, dim: int, layout: str = "interleaved") -> np.ndarray:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
 
-from tinyfm.autograd import Tensor
+from tinyfm.autograd import Tensor, no_grad
 from tinyfm.backend import Array, generator, to_device, to_numpy
 
 
@@ -88,8 +89,23 @@ class Module:
     def eval(self) -> Self:
         return self.train(False)
 
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode, nothing recorded; afterwards every module has its own mode again."""
+        modes = [(module, module.training) for module in self.modules()]
+        self.eval()
+        try:
+            with no_grad():
+                yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
     def to(self, device: str | None = None, dtype: Any = None) -> Self:
-        """Move or convert every parameter in place; the Parameter objects, and so ties, stay."""
+        """Move or convert every parameter in place; the Parameter objects, and so ties, stay.
+
+        Gradients are dropped.  Move before an optimizer is made: its moments stay where they are.
+        """
         for parameter in self.parameters():
             with parameter.writing() as array:
                 array = array if device is None else to_device(array, device)
@@ -126,23 +142,22 @@ class Module:
 # float32 arrays; random ones from the one generator, in the order in which layers are built.
 
 Init = Callable[[tuple[int, ...]], np.ndarray]
-_allocate = True
+_allocate: ContextVar[bool] = ContextVar("allocate", default=True)
 
 
 @contextmanager
 def without_memory() -> Iterator[None]:
     """Build modules of any size from zero-stride arrays: for counting parameters, not for use."""
-    global _allocate
-    before, _allocate = _allocate, False
+    token = _allocate.set(False)
     try:
         yield
     finally:
-        _allocate = before
+        _allocate.reset(token)
 
 
 def new_parameter(shape: tuple[int, ...], init: Init) -> Parameter:
     """A parameter with initial values, or without memory inside `without_memory`."""
-    array = init(shape) if _allocate else np.broadcast_to(np.float32(0), shape)
+    array = init(shape) if _allocate.get() else np.broadcast_to(np.float32(0), shape)
     return Parameter(array)
 
 
@@ -167,3 +182,13 @@ def xavier_uniform(shape: tuple[int, ...]) -> np.ndarray:
     """Uniform within sqrt(6 / (in + out)) (Glorot and Bengio 2010), for a weight (out, in)."""
     bound = math.sqrt(6 / (shape[0] + shape[1]))
     return (generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)
+
+
+def stacked(init: Init, parts: int) -> Init:
+    """`init` for each of `parts` equal matrices that are stored one under the other as one."""
+
+    def whole(shape: tuple[int, ...]) -> np.ndarray:
+        part = (shape[0] // parts, *shape[1:])
+        return np.concatenate([init(part) for _ in range(parts)])
+
+    return whole

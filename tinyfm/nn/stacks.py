@@ -20,7 +20,7 @@ from tinyfm.backend import Array
 from tinyfm.masks import Mask
 from tinyfm.nn.attention import KVCache, MultiHeadAttention
 from tinyfm.nn.layers import Dropout, LayerNorm, Linear, RMSNorm
-from tinyfm.nn.module import Module
+from tinyfm.nn.module import Init, Module, xavier_uniform
 
 ACTIVATIONS: dict[str, Callable[[Any], Tensor]] = {
     "relu": ops.relu,
@@ -50,6 +50,7 @@ class LayerConfig:
     norm_first: bool = False
     bias: bool = True  # in linear layers
     scale: float | None = None  # of the attention scores: 1 / sqrt(head_dim); T5: 1
+    init: Init = xavier_uniform  # of every projection
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -71,6 +72,7 @@ class LayerConfig:
             bias=self.bias,
             dropout=self.attention_dropout,
             scale=self.scale,
+            init=self.init,
         )
 
 
@@ -79,10 +81,11 @@ class FeedForward(Module):
 
     def __init__(self, config: LayerConfig) -> None:
         self.activation = ACTIVATIONS[config.activation]
-        self.up = Linear(config.d_model, config.d_ff, config.bias)
-        self.gate = Linear(config.d_model, config.d_ff, config.bias) if config.gated else None
+        wide = (config.d_model, config.d_ff, config.bias, config.init)
+        self.up = Linear(*wide)
+        self.gate = Linear(*wide) if config.gated else None
         self.dropout = Dropout(config.activation_dropout)
-        self.down = Linear(config.d_ff, config.d_model, config.bias)
+        self.down = Linear(config.d_ff, config.d_model, config.bias, config.init)
 
     def forward(self, x: Any) -> Tensor:
         if self.gate is None:
@@ -108,9 +111,8 @@ class Layer(Module):
     def __init__(self, config: LayerConfig, cross_attention: bool = False) -> None:
         self.norm_first = config.norm_first
         self.attention, self.attention_norm = config.new_attention(), config.new_norm()
-        self.cross: MultiHeadAttention | None = None
-        if cross_attention:
-            self.cross, self.cross_norm = config.new_attention(cross=True), config.new_norm()
+        self.cross: Any = config.new_attention(cross=True) if cross_attention else None
+        self.cross_norm: Any = config.new_norm() if cross_attention else None
         self.feed_forward, self.feed_forward_norm = FeedForward(config), config.new_norm()
         self.dropout = Dropout(config.dropout)
 
@@ -122,25 +124,23 @@ class Layer(Module):
         memory: Any = None,
         memory_mask: Mask | None = None,
         cache: LayerCache | None = None,
-        weights: tuple[list[Array], list[Array]] | None = None,
+        weights: list[Array] | None = None,
+        cross_weights: list[Array] | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D); memory (B, S, D) is what cross-attention looks at."""
-        own_weights, cross_weights = weights or (None, None)
 
         def look(x: Any) -> Tensor:
             own = cache.own if cache else None
             return self.attention(
-                x, mask=mask, relative_bias=relative_bias, cache=own, weights=own_weights
+                x, mask=mask, relative_bias=relative_bias, cache=own, weights=weights
             )
 
+        def look_across(x: Any) -> Tensor:
+            own = cache.cross if cache else None
+            return self.cross(x, memory, memory_mask, cache=own, weights=cross_weights)
+
         x = self._residual(x, look, self.attention_norm)
-        if self.cross is not None:
-            attend = self.cross
-
-            def look_across(x: Any) -> Tensor:
-                across = cache.cross if cache else None
-                return attend(x, memory, memory_mask, cache=across, weights=cross_weights)
-
+        if self.cross:
             x = self._residual(x, look_across, self.cross_norm)
         return self._residual(x, self.feed_forward, self.feed_forward_norm)
 
@@ -173,7 +173,7 @@ class Encoder(Module):
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D); weights: a list that gets each layer's probabilities."""
         for layer in self.layers:
-            x = layer(x, mask, relative_bias, weights=None if weights is None else (weights, []))
+            x = layer(x, mask, relative_bias, weights=weights)
         return x if self.norm is None else self.norm(x)
 
 
@@ -211,7 +211,7 @@ class Decoder(Module):
         """
         for i, layer in enumerate(self.layers):
             cache = None if caches is None else caches[i]
-            x = layer(x, mask, relative_bias, memory, memory_mask, cache, weights)
+            x = layer(x, mask, relative_bias, memory, memory_mask, cache, *(weights or ()))
         return x if self.norm is None else self.norm(x)
 
     def caches(self, batch: int, length: int, memory_length: int = 0) -> list[LayerCache]:

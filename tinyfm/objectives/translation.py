@@ -12,7 +12,7 @@ def teacher_forcing(labels: npt.ArrayLike, start_id: int, pad_id: int) -> npt.ND
     While it is trained, a decoder does not read its own guesses but the reference up to the word
     in question: the teacher's words, whatever the pupil would have said. With the causal mask all
     positions are then trained in one forward pass. Position t has to predict labels[t] from
-    labels[:t] ("outputs shifted right", Vaswani et al. 2017, section 3.1), so the input begins
+    labels[:t] (Vaswani et al. 2017, figure 1 and section 3.1), so the input begins
     with `start_id` and loses the last label. Shifting here, in one place, keeps the labels as the
     loss sees them: data pipelines never shift, and no label can leak into its own position.
 

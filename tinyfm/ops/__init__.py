@@ -38,6 +38,7 @@ from tinyfm.ops.basic import (
     var,
     where,
 )  # fmt: skip
+from tinyfm.ops.fused_attention import fused_attention
 from tinyfm.ops.neural import (
     cross_entropy,
     dropout,
@@ -53,7 +54,6 @@ from tinyfm.ops.neural import (
     silu,
     softmax,
 )  # fmt: skip
-from tinyfm.ops.rows import fused_attention
 
 __all__ = [
     "add", "astype", "attention", "attention_weights", "concatenate", "cross_entropy", "div",

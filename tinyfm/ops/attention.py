@@ -20,7 +20,7 @@ from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module
 from tinyfm.masks import as_mask
 from tinyfm.ops import basic, neural
-from tinyfm.ops.rows import fused_attention
+from tinyfm.ops.fused_attention import fused_attention
 
 
 def attention(
@@ -45,7 +45,7 @@ def attention(
     relative_bias: (H, Tq + Tk - 1), entry n for the distance key - query = n - (Tk - 1), where the
         last query stands on the last key (T5's bias without its T x T array).
     scale: 1 / sqrt(D) when None.  dropout needs an integer dropout_seed.
-    implementation: "composed", "fused", or "auto": fused on the CPU, composed elsewhere.
+    implementation: "composed", "fused" (CPU only), or "auto": fused on the CPU, else composed.
     """
     if implementation not in ("auto", "composed", "fused"):
         raise ValueError(f"implementation {implementation!r}: use 'auto', 'composed' or 'fused'")
@@ -54,7 +54,10 @@ def attention(
     if dropout and dropout_seed is None:
         raise ValueError("dropout in attention needs dropout_seed, an integer")
     batch = _check(q, k, v, relative_bias)
-    if implementation == "composed" or not isinstance(raw(q), np.ndarray):
+    on_cpu = isinstance(raw(q), np.ndarray)
+    if implementation == "fused" and not on_cpu:
+        raise ValueError("op 'attention': 'fused' runs on the CPU only; use 'auto' or 'composed'")
+    if implementation == "composed" or not on_cpu:
         weights = attention_weights(q, k, mask, bias, relative_bias, scale=scale)
         if dropout:
             weights = neural.dropout(weights, p=dropout, seed=dropout_seed)

@@ -68,18 +68,21 @@ def power(a, b):
 @op
 def maximum(a, b):
     """The larger one, elementwise; at a tie each gets half of the gradient."""
-    return array_module(a).maximum(a, b), _shares(a > b, a == b, a.dtype)
+    return array_module(a).maximum(a, b), _shares(a > b, a == b)
 
 
 @op
 def minimum(a, b):
     """The smaller one, elementwise; at a tie each gets half of the gradient."""
-    return array_module(a).minimum(a, b), _shares(a < b, a == b, a.dtype)
+    return array_module(a).minimum(a, b), _shares(a < b, a == b)
 
 
-def _shares(first, tie, dtype):
-    share = (first + 0.5 * tie).astype(dtype)
-    return (lambda g: g * share, lambda g: g * (1 - share))
+def _shares(first, tie):
+    """The vjps of a choice: all of g to the one chosen, half to each at a tie."""
+    return (
+        lambda g: g * (first + 0.5 * tie).astype(g.dtype),
+        lambda g: g * (~first - 0.5 * tie).astype(g.dtype),
+    )
 
 
 @op

@@ -113,7 +113,10 @@ def softmax(x, *, axis=-1):
 
 @op
 def log_softmax(x, *, axis=-1):
-    """x - log sum exp(x) along an axis.  dx = g - softmax(x) sum(g)."""
+    """x - log sum exp(x) along an axis.  dx = g - softmax(x) sum(g).
+
+    A row of -inf alone has no logarithm: it gives NaN, where softmax gives zeros.
+    """
     xp = array_module(x)
     axis = axis if x.ndim else None
     y = x - x.max(axis, keepdims=True)
@@ -215,7 +218,7 @@ def dropout(x, *, p, seed):
     """Zero each entry with probability p and scale the others by 1 / (1 - p).
 
     (Srivastava et al. 2014, in the form that leaves evaluation alone.)  The mask is a function of
-    (seed, shape), so that a second forward or a resumed run sees the same one.
+    (seed, p, shape), so that a second forward or a resumed run sees the same one; a GPU's differs.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
@@ -335,6 +338,7 @@ def linear_cross_entropy(
     computed (15% of them in masked LM).  They go through the vocabulary in blocks, and where
     gradients are wanted they are made on the way, from the same block of logits: backward then
     only scales them.  (With "none" each row has a g of its own: backward runs the blocks anew.)
+    On a GPU, where the number of labels would have to be waited for, all rows are one block.
     """
     if hidden.shape[-1] != weight.shape[1]:
         raise ValueError("the last axis of hidden must be the weight's second one, (V, D)")
@@ -352,6 +356,7 @@ def linear_cross_entropy(
         dh = xp.empty_like(h) if scale is not None and needs[0] else None
         dw = xp.zeros_like(weight) if scale is not None and needs[1] else None
         db = xp.zeros_like(bias) if scale is not None and needs[2] else None
+        # Large blocks here: each one reads and writes the weight's gradient once.
         size = max(1, 16 * block_bytes() // (len(weight) * h.itemsize)) if xp is np else len(h) or 1
         logits = xp.empty((min(size, len(h)), len(weight)), h.dtype)  # of one block at a time
         for start in range(0, len(h), size):
