@@ -176,9 +176,8 @@ def dropout_case(s):
 @case(nn.LearnedPositions)
 def learned_positions_case(s):
     module = s.weighted(nn.LearnedPositions(5, 3))
-    start = s.size(4, least=0)
-    stop = s.size(5, least=start)
-    return Case(module, (), lambda: module(start, stop, np.zeros(1, s.dtype)))
+    places = np.array([[s.size(4, least=0) for _ in range(3)] for _ in range(2)])  # repeats too
+    return Case(module, (), lambda: module(places, np.zeros(1, s.dtype)))
 
 
 @case(nn.SinusoidalPositions)
@@ -186,7 +185,7 @@ def sinusoidal_positions_case(s):
     module = nn.SinusoidalPositions(s.size(5), layout=s.choice("interleaved", "halves"))
     x = s.input(3, module.dim)
     start = s.size(4, least=0)
-    return Case(module, (x,), lambda x: x + module(start, start + 3, raw(x)))
+    return Case(module, (x,), lambda x: x + module(np.arange(start, start + 3), raw(x)))
 
 
 @case(nn.MultiHeadAttention)
@@ -523,9 +522,10 @@ def test_dropout_draws_anew_in_training_and_does_nothing_in_evaluation():
 
 def test_learned_positions():
     layer = nn.LearnedPositions(5, 2)
-    assert_array_equal(layer(1, 3, layer.weight.data).data, layer.weight.data[1:3])
-    with pytest.raises(ValueError, match="6 positions are asked for, and 5 are learned"):
-        layer(0, 6, layer.weight.data)
+    places = np.array([[1, 2], [0, 4]])
+    assert_array_equal(layer(places, layer.weight.data).data, layer.weight.data[places])
+    with pytest.raises(ValueError, match="position 5 is asked for, and 5 are learned"):
+        layer(np.arange(6), layer.weight.data)
 
 
 @pytest.mark.parametrize(
@@ -551,7 +551,7 @@ def test_sinusoids(layout, row_1_of_8, row_3_of_4):
 def test_sinusoidal_positions_grow_with_demand_and_take_the_dtype_asked_for():
     layer = nn.SinusoidalPositions(6)
     for start, stop in ((0, 3), (2, 5), (40, 50), (0, 1)):
-        got = layer(start, stop, np.zeros(1, np.float32))
+        got = layer(np.arange(start, stop), np.zeros(1, np.float32))
         assert got.dtype == np.float32
         assert_array_equal(got, nn.sinusoids(stop, 6)[start:].astype(np.float32))
     assert layer.parameters() == []

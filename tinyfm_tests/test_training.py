@@ -356,18 +356,16 @@ def test_mean_loss_of_nothing_is_0():
 def test_r66_evaluation_is_without_dropout_and_recording_and_restores_the_mode():
     for mode in (True, False):
         model = Toy().train(mode)
-        result = training.evaluation(
-            model, lambda m: {"dev": training.mean_loss(m, batches([2.0], [4.0, 4.0]))}
-        )
-        assert result == {"dev": pytest.approx(10 / 3)}
+        with model.evaluating():
+            assert training.mean_loss(model, batches([2.0], [4.0, 4.0])) == pytest.approx(10 / 3)
         assert model.called == [(False, False)] * 2
         assert model.training is mode
 
 
 def test_r66_the_mode_is_restored_when_evaluation_fails():
     model = Toy()
-    with pytest.raises(ZeroDivisionError):
-        training.evaluation(model, lambda m: 1 / 0)
+    with pytest.raises(ZeroDivisionError), model.evaluating():
+        raise ZeroDivisionError
     assert model.training
     assert model(values=[1.0]).loss.requires_grad
 
@@ -375,10 +373,18 @@ def test_r66_the_mode_is_restored_when_evaluation_fails():
 def test_r66_evaluation_of_a_model_with_dropout_is_repeatable():
     model = tiny_transformer(dropout=0.5, attention_dropout=0.5)
 
-    def dev(m):
-        return {"dev": training.mean_loss(m, [copies(4)])}
+    with model.evaluating():
+        first, second = (training.mean_loss(model, [copies(4)]) for _ in range(2))
+    assert first == second
 
-    assert training.evaluation(model, dev) == training.evaluation(model, dev)
+
+def test_r66_every_module_gets_back_its_own_mode():
+    model = tiny_transformer()
+    model.encoder.eval()  # a frozen part of a model in training
+    with model.evaluating():
+        assert not any(m.training for m in model.modules())
+    assert not any(m.training for m in model.encoder.modules())
+    assert all(m.training for m in model.decoder.modules())
 
 
 def test_evaluation_within_fit():

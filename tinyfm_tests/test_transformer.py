@@ -105,9 +105,9 @@ def test_learned_positions_are_added_and_learn():
         assert (grad[:used] != 0).any(1).all() and (grad[used:] == 0).all()
     model.encoder_positions.weight.data = np.zeros((6, 8))
     assert not np.allclose(model(**batch).logits.data, before)
-    with pytest.raises(ValueError, match="7 positions are asked for, and 6 are learned"):
+    with pytest.raises(ValueError, match="position 6 is asked for, and 6 are learned"):
         model(**example(source=7))
-    with pytest.raises(ValueError, match="positions 'rotary': use"):
+    with pytest.raises(ValueError, match="positions is 'rotary': it must be one of"):
         tiny(positions="rotary")
 
 
@@ -556,7 +556,7 @@ def test_r66_generate_has_no_dropout_records_nothing_and_restores_the_mode(mode,
 
     def step(self, ids, state):
         assert not any(m.training for m in self.modules())
-        assert not state.memory.requires_grad
+        assert state.memory is None or not state.memory.requires_grad
         steps.append(ids)
         return plain(self, ids, state)
 
