@@ -28,6 +28,7 @@ were running on the machine: such a row says little about either side.
 
 TITLES = {
     "ops": "Ops (`python -m bench.ops`)",
+    "translation": "Translation (`python -m bench.translation`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }
 

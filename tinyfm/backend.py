@@ -12,13 +12,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tinyfm import cuda
 
 Array = Any  # a NumPy or CuPy array
 
@@ -61,6 +63,9 @@ def to_device(x: Array, device: str) -> Array:
     kind, _, number = device.partition(":")
     if kind != "cuda" or not (number or "0").isdigit():
         raise ValueError(f"device {device!r} is unknown: use 'cpu', 'cuda' or 'cuda:1'")
+    ok, reason = cuda.status()
+    if not ok:
+        raise RuntimeError(f"device {device!r}: {reason}; or use 'cpu'")
     import cupy
 
     with cupy.cuda.Device(int(number)) if number else nullcontext():
@@ -233,9 +238,10 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
         for start in starts:
             work(start, min(start + size, count))
         return
+    contexts = [copy_context() for _ in starts]  # the caller's np.errstate holds in the threads
     with _one_blas_thread():
         for _ in _pool(_settings.get().threads).map(
-            lambda start: work(start, min(start + size, count)), starts
+            lambda start: contexts.pop().run(work, start, min(start + size, count)), starts
         ):
             pass  # waiting for each result hands on an exception of its block
 

@@ -37,6 +37,7 @@ def gradcheck(
         (tensors that f reaches by itself and that are not among these collect a gradient).
     max_entries: inputs up to this size are checked at every entry, larger ones along 4 random
         directions; if one of those is off, halving the direction leads to an entry that is.
+    rtol, atol: of the comparison; atol shrinks with sum|f| below 1, down to 1e-10.
     Raises GradientError with the input, the index and both values; ValueError where a check could
     not mean anything: float32 (rounding drowns the difference), no input with requires_grad, or a
     function that gives two results for the same inputs.
@@ -45,6 +46,9 @@ def gradcheck(
     >>> gradcheck(lambda x: x * x, x)
     True
     """
+    for i, t in enumerate(tensors):
+        if not isinstance(t, Tensor):
+            raise TypeError(f"gradcheck: input {i} is {type(t).__name__}; give Tensors")
     checked = [(i, t) for i, t in enumerate(tensors) if t.requires_grad]
     if not checked:
         raise ValueError("gradcheck: no input has requires_grad=True, so nothing would be checked")
@@ -70,6 +74,8 @@ def gradcheck(
                     f"by up to {np.abs(y._data - z._data).max():.3g}; fix its randomness (dropout "
                     "takes a seed)"
                 )
+        size = sum(float(np.abs(y._data * w).sum()) for y, w in zip(outputs, weights, strict=True))
+        atol = max(atol * min(1.0, size), 1e-10) if math.isfinite(size) else atol
         _backward(outputs, weights)
         gradients = [np.zeros(t.shape) if t.grad is None else t.grad for _, t in checked]
     finally:

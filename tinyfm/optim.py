@@ -25,11 +25,13 @@ class Optimizer:
     """
 
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
-        self.params = list(params)
+        self.params = _leaves(params)
+        if not self.params:
+            raise ValueError("an optimizer needs at least one parameter")
         if len({id(p) for p in self.params}) != len(self.params):
             raise ValueError("a parameter is given twice; Module.parameters() lists each once")
         if not lr >= 0:
-            raise ValueError(f"lr is {lr}: a learning rate is not negative")
+            raise ValueError(f"lr is {lr}: a learning rate is a number of at least 0")
         self.lr = lr
         self.state: list[dict[str, Any]] = [{} for _ in self.params]
 
@@ -51,6 +53,17 @@ class Optimizer:
         """Forget all gradients."""
         for p in self.params:
             p.grad = None
+
+
+def _leaves(params: Iterable[Tensor]) -> list[Tensor]:
+    if isinstance(params, Tensor):
+        raise TypeError("params is one Tensor: give a list of them, or module.parameters()")
+    params = list(params)
+    for p in params:
+        if not isinstance(p, Tensor) or p._node is not None:
+            kind = "the result of an op" if isinstance(p, Tensor) else type(p).__name__
+            raise TypeError(f"params holds {kind}: only leaf Tensors, as in module.parameters()")
+    return params
 
 
 class SGD(Optimizer):
@@ -166,7 +179,8 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
     """
     if not max_norm >= 0:
         raise ValueError(f"max_norm is {max_norm}: a norm is not negative")
-    grads = [p.grad for p in params if p.grad is not None]
+    unique = {id(p): p for p in _leaves(params)}.values()
+    grads = [p.grad for p in unique if p.grad is not None]
     total = math.sqrt(sum(_square_sum(g) for g in grads))
     if total > max_norm:
         for g in grads:
@@ -176,7 +190,12 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
 
 def _square_sum(g: Array) -> float:
     flat = g.reshape(-1)
-    return (flat @ flat).item()
+    with np.errstate(over="ignore"):
+        total = (flat @ flat).item()
+    if not math.isfinite(total):  # perhaps only too large for float32
+        flat = flat.astype(np.float64)
+        total = (flat @ flat).item()
+    return total
 
 
 # -- schedules: step (from 1) -> factor of the learning rate --------------------------------------

@@ -55,6 +55,13 @@ def fit(
     from tqdm import tqdm
 
     say = partial(tqdm.write, file=sys.stderr)
+    for name, value, least in (
+        ("steps", steps, 0),
+        ("accumulate", accumulate, 1),
+        ("evaluate_every", evaluate_every or 1, 1),
+    ):
+        if value < least:
+            raise ValueError(f"{name} is {value}: it must be at least {least}")
     keep_memory()
     model.train()
     history: list[dict[str, float]] = []

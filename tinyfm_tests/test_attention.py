@@ -512,3 +512,30 @@ def test_unknown_options_say_what_there_is():
         ops.attention(ONE, ONE, ONE, dropout=1.5, dropout_seed=1)
     with pytest.raises(ValueError, match=r"dropout.*1\.5.*between 0 and 1"):
         ops.attention(ONE, ONE, ONE, dropout=1.5, dropout_seed=1, implementation="composed")
+
+
+# -- arguments of other kinds ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("implementation", ["fused", "composed"])
+def test_plain_arrays_and_lists_take_the_tensors_dtype(implementation):
+    k = tensor(np.eye(2, dtype=np.float32), requires_grad=True)
+    out = ops.attention(np.eye(2), k, [[1.0, 2.0], [3.0, 4.0]], implementation=implementation)
+    assert out.dtype == np.float32
+    expected = ops.attention(np.eye(2), np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]))
+    np.testing.assert_allclose(out.data, expected.data, rtol=1e-6)
+
+
+@pytest.mark.parametrize("implementation", ["fused", "composed"])
+def test_a_bias_that_does_not_broadcast_to_the_scores_is_refused(implementation):
+    q = np.ones((1, 1, 2, 2))
+    with pytest.raises(ValueError, match=r"bias \(5, 1, 2, 2\) does not broadcast to the scores"):
+        ops.attention(q, q, q, bias=np.ones((5, 1, 2, 2)), implementation=implementation)
+
+
+@pytest.mark.parametrize("function", [ops.attention, ops.attention_weights])
+def test_a_tensor_as_scale_is_refused(function):
+    q = np.ones((2, 2))
+    arguments = (q, q, q) if function is ops.attention else (q, q)
+    with pytest.raises(TypeError, match="'scale' is an option"):
+        function(*arguments, scale=tensor(0.5))

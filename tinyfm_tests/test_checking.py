@@ -341,3 +341,17 @@ def test_a_0d_input_stays_an_array_for_the_function():
 
     assert gradcheck(f, point(()))
     assert kinds == {np.ndarray}
+
+
+def test_a_wrong_gradient_of_a_tiny_function_is_found():
+    @op
+    def tiny(x):
+        return x * 1e-8, (lambda g: g * 0,)
+
+    with pytest.raises(GradientError):
+        gradcheck(tiny, tensor(np.ones(3), requires_grad=True))
+
+
+def test_what_is_no_tensor_is_refused():
+    with pytest.raises(TypeError, match="input 1 is ndarray"):
+        gradcheck(ops.add, tensor(np.ones(2), requires_grad=True), np.ones(2))

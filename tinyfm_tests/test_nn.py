@@ -427,7 +427,6 @@ def test_r10_float32_stays_float32(cls):
     def check(data):
         module, inputs, call = drawn(data, cls, np.float32)
         parameters = module.parameters()
-        optimizer = optim.AdamW(parameters, lr=1e-3)
         for y in outputs(call(*inputs)):
             assert y.dtype == np.float32
             if y.requires_grad:
@@ -435,6 +434,9 @@ def test_r10_float32_stays_float32(cls):
                 y.backward(np.ones(y.shape), retain_graph=True)
         for leaf in (*inputs, *parameters):
             assert leaf.grad is None or leaf.grad.dtype == np.float32
+        if not parameters:
+            return
+        optimizer = optim.AdamW(parameters, lr=1e-3)
         optimizer.step(np.float64(0.5))
         for p, state in zip(parameters, optimizer.state, strict=True):
             assert p.dtype == np.float32
@@ -1171,3 +1173,49 @@ def test_without_memory_ends_with_its_block():
         assert nn.Linear(3, 4).weight.data.strides == (0, 0)
         raise RuntimeError("stop")
     assert nn.Linear(3, 4).weight.data.strides == (12, 4)
+
+
+# -- wrong sizes and moves ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (lambda: nn.Dropout(2.0), ValueError, "dropout p is 2.0"),
+        (lambda: nn.MultiHeadAttention(8, 0), ValueError, "num_heads is 0"),
+        (lambda: nn.Linear(2, 2).to(np.float64), TypeError, r"to\(dtype=\.\.\.\)"),
+        (lambda: nn.Linear(2, 2).to(dtype=int), TypeError, "floating-point"),
+        (lambda: nn.Linear(2, 2).to("tpu"), ValueError, "device 'tpu' is unknown"),
+    ],
+)
+def test_wrong_sizes_and_moves_say_what_is_wrong(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+@pytest.mark.skipif(tinyfm.cuda.status()[0], reason="there is a GPU")
+def test_a_move_to_a_gpu_that_is_not_there_gives_the_reason():
+    with pytest.raises(RuntimeError, match=r"device 'cuda': .*use 'cpu'"):
+        nn.Linear(2, 2).to("cuda")
+
+
+def test_packed_projections_start_like_separate_ones():
+    tinyfm.manual_seed(0)
+    attention = nn.MultiHeadAttention(64, 4)
+    bound = math.sqrt(6 / (64 + 64))  # Xavier of each (64, 64), not of (192, 64)
+    for part in np.split(attention.qkv.weight.data, 3):
+        assert 0.98 * bound < np.abs(part).max() <= bound
+
+
+def test_a_cache_in_a_graph_is_reordered_without_writing_into_it():
+    tinyfm.manual_seed(1)
+    attention, x = nn.MultiHeadAttention(4, 2).to(dtype=np.float64), np.random.default_rng(0)
+    first, second = (tensor(x.standard_normal((2, 1, 4)), requires_grad=True) for _ in range(2))
+
+    def both(first, second):
+        cache = attention.cache(2, 2)
+        early = attention(first, cache=cache)
+        cache.reorder(np.array([1, 0]))
+        return early, attention(second, cache=cache)
+
+    assert gradcheck(both, first, second)

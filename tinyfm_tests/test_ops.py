@@ -749,3 +749,90 @@ def test_indexing_of_rivals_1c():
     x = tensor([1.0, 2.0, 3.0], requires_grad=True)
     x[[1, 1, 2]].sum().backward()
     assert_array_equal(x.grad, [0, 2, 1])
+
+
+# -- values at the edges --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("junk", [-np.inf, np.nan], ids=["-inf", "nan"])
+def test_an_ignored_row_may_hold_anything(junk, reduction):
+    logits = tensor(np.array([[junk, 1.0, 2.0], [0.0, 1.0, 2.0]]), requires_grad=True)
+    loss = ops.cross_entropy(logits, np.array([-100, 1]), reduction=reduction)
+    assert_allclose(loss.data, [0, 1.40760596] if reduction == "none" else 1.40760596)
+    loss.sum().backward()
+    assert_array_equal(logits.grad[0], 0)
+    assert_allclose(logits.grad[1], [0.09003057, -0.75527153, 0.66524096], rtol=1e-6)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gelu_far_from_0_is_0_or_x(approximate, dtype):
+    x = tensor(np.array([-1e20, -1e6, -50, 50, 1e6, 1e20], dtype), requires_grad=True)
+    y = ops.gelu(x, approximate=approximate)
+    y.sum().backward()
+    assert_array_equal(y.data, np.maximum(x.data, 0))
+    assert_array_equal(x.grad, x.data > 0)
+
+
+def test_what_is_not_chosen_gets_0_and_not_0_times_infinity():
+    x = tensor([-1.0, 1.0], requires_grad=True)
+    ops.relu(x).backward([np.inf, 1])
+    assert_array_equal(x.grad, [0, 1])
+    a, b = tensor([1.0, 2.0], requires_grad=True), tensor([2.0, 1.0], requires_grad=True)
+    ops.maximum(a, b).backward([np.inf, 1])
+    assert_array_equal(a.grad, [0, 1])
+    assert_array_equal(b.grad, [np.inf, 0])
+    c = tensor([1.0, 2.0], requires_grad=True)
+    ops.max(c).backward(np.inf)
+    assert_array_equal(c.grad, [0, np.inf])
+
+
+def test_buffers_of_ids_may_be_reused_before_backward():
+    ids, labels, key = np.array([0]), np.array([1]), np.array([1])
+    w, x = tensor(np.eye(3), requires_grad=True), tensor(np.zeros((1, 3)), requires_grad=True)
+    loss = ops.embedding(w, ids).sum() + ops.cross_entropy(x, labels) + w[key].sum()
+    ids[:], labels[:], key[:] = 2, 2, 2
+    loss.backward()
+    assert_array_equal(w.grad, [[1, 1, 1], [1, 1, 1], [0, 0, 0]])
+    assert_allclose(x.grad, [[1 / 3, -2 / 3, 1 / 3]])
+
+
+@pytest.mark.parametrize("function", [ops.sum, ops.mean, ops.max, ops.min, ops.var])
+def test_an_axis_may_be_an_integer_of_numpys(function):
+    x = tensor(np.arange(6.0).reshape(2, 3), requires_grad=True)
+    function(x, axis=np.int64(1)).sum().backward()
+    assert x.grad.shape == (2, 3)
+
+
+def test_astype_of_integers_gives_what_was_asked_for():
+    assert tensor(np.array([16777217])).astype(np.float64).data[0] == 16777217
+
+
+def test_a_failed_call_teaches_an_op_nothing():
+    """Integers in an odd place once made the loss take every later label for a number."""
+    labels, weight = np.array([0, 1, 1]), tensor(np.ones((2, 4)), requires_grad=True)
+    for reduction in ("none", "mean"):
+        loss = ops.linear_cross_entropy(
+            np.ones((3, 4), int), weight, None, labels, reduction=reduction
+        )
+        assert_allclose(loss.data, np.full(loss.shape, math.log(2)))
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda x: ops.layer_norm(x, np.ones((2, 3))), ValueError, "'layer_norm'.*one entry"),
+        (lambda x: ops.rms_norm(x, np.ones(1)), ValueError, "'rms_norm'.*one entry"),
+        (lambda x: ops.dropout(x, p=0.5, seed=None), TypeError, "'dropout'.*seed is None"),
+        (
+            lambda x: ops.cross_entropy(x, [0, 1], label_smoothing=1.5),
+            ValueError,
+            "'cross_entropy'.*label_smoothing is 1.5",
+        ),
+        (lambda x: ops.embedding(x, np.array([2])), IndexError, "'embedding'.*id 2 is outside"),
+    ],
+)
+def test_a_wrong_argument_names_op_and_value(call, error, message):
+    with pytest.raises(error, match=message):
+        call(tensor(np.ones((2, 3)), requires_grad=True))

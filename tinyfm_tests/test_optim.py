@@ -428,3 +428,40 @@ def test_an_optimizer_learns():
             (error * error).mean().backward()
             optimizer.step()
         assert_allclose([w.data.item(), b.data.item()], [2, -1], atol=1e-3)
+
+
+# -- what is no list of parameters ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "params, error, message",
+    [
+        (tensor([1.0, 2.0], requires_grad=True), TypeError, "one Tensor: give a list"),
+        ([], ValueError, "at least one parameter"),
+        ([tensor([1.0], requires_grad=True) * 2], TypeError, "the result of an op"),
+        ([("weight", tensor([1.0]))], TypeError, "holds tuple"),
+        ([np.ones(2)], TypeError, "holds ndarray"),
+    ],
+)
+def test_an_optimizer_takes_leaf_tensors_only(params, error, message):
+    with pytest.raises(error, match=message):
+        optim.SGD(params, 0.1)
+
+
+def test_clipping_one_tensor_by_itself_is_refused():
+    with pytest.raises(TypeError, match="one Tensor: give a list"):
+        optim.clip_grad_norm(tensor([1.0, 2.0], requires_grad=True), 1.0)
+
+
+def test_r35_a_parameter_given_twice_counts_once_in_the_norm():
+    w = tensor([1.0, 2.0, 3.0], requires_grad=True)
+    (w * w).sum().backward()
+    assert optim.clip_grad_norm([w, w], 1.0) == pytest.approx(math.sqrt(56))
+    assert_allclose(w.grad, np.array([2, 4, 6]) / math.sqrt(56), rtol=1e-6)
+
+
+def test_r36_a_norm_beyond_the_square_root_of_float32_is_finite():
+    w = tensor([0.0, 0.0], requires_grad=True)
+    w.grad = np.array([3e30, 4e30], np.float32)
+    assert optim.clip_grad_norm([w], 1.0) == pytest.approx(5e30)
+    assert_allclose(w.grad, [0.6, 0.8], rtol=1e-6)

@@ -431,3 +431,13 @@ def test_messages_and_the_progress_line_share_standard_error(capsys):
 def test_without_a_terminal_there_is_no_progress_line(progress, capsys):
     fit(Toy(), batches([1.0]), 1, progress=progress)
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("option", [{"accumulate": 0}, {"steps": -1}, {"evaluate_every": -2}])
+def test_counts_that_make_no_sense_are_refused(option):
+    model = Toy()
+    arguments = {"steps": 1} | option
+    with pytest.raises(ValueError, match=f"{next(iter(option))} is"):
+        training.fit(
+            model, batches([1.0]), optim.SGD(model.parameters(), 1), optim.constant(), **arguments
+        )

@@ -521,3 +521,21 @@ def test_without_options_it_learns_to_translate(tmp_path):
     assert float(score[1]) >= 90
     status, out, err = run("--model", tmp_path / "translation-model", "--text", APPLE)
     assert (status, out, err) == (0, "I ate an apple.\n", "")
+
+
+def test_a_text_that_is_cut_is_said(tmp_path):
+    status, _, _ = run(*TINY, "--steps=2", "--save", tmp_path / "m")
+    assert status == 0
+    status, out, err = run("--model", tmp_path / "m", "--text", "사과 " * 600)
+    assert status == 0 and out.count("\n") == 1
+    assert err == "1 text(s) were cut to 511 subwords\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [(["--model", ""], "config.json"), (["--max-tokens", "2"], "--max-tokens 2 is less")],
+)
+def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
+    status, out, err = run(*arguments, cwd=tmp_path)
+    assert (status, out) == (2, "")
+    assert message in err and err.count("\n") == 1

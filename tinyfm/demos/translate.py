@@ -84,16 +84,16 @@ def new_parser() -> cli.Parser:
 
 def main(args: argparse.Namespace) -> None:
     device = cli.choose_device(args)
-    if args.model and args.train:
+    if args.model is not None and args.train:
         raise InputError("--model translates with a saved model, --train makes one: give one only")
     # Files are read before anything else is done: a mistake in a name shall not cost a training.
     test = read_pairs(*args.test) if args.test else None
-    quiet = args.text is not None or (args.model and not args.test)
+    quiet = args.text is not None or (args.model is not None and not args.test)
 
     def say(message: str) -> None:
         print(message, file=sys.stderr if quiet else sys.stdout)
 
-    if args.model:
+    if args.model is not None:
         translator = Translator.load(args.model, device)
     else:
         pairs = read_pairs(*args.train) if args.train else None
@@ -109,7 +109,7 @@ def main(args: argparse.Namespace) -> None:
         say(f"     {bleu.signature}")
     if args.text is not None:
         print(translator([args.text])[0])
-    elif args.model and not args.test:
+    elif args.model is not None and not args.test:
         for line in cli.read_stdin_lines():
             print(translator([line])[0])
 
@@ -144,6 +144,8 @@ class Translator:
         results = [""] * len(texts)
         full = [i for i, ids in enumerate(sources) if ids]
         pairs: list[tuple[list[int], list[int]]] = [(sources[i][: limit - 1], []) for i in full]
+        if cut := sum(len(sources[i]) >= limit for i in full):
+            print(f"{cut} text(s) were cut to {limit - 1} subwords", file=sys.stderr)
         tokenizer = self.tokenizer
         for indexes, batch in evaluation_batches(
             pairs, max_tokens=max_tokens, pad_id=tokenizer.pad_id, eos_id=tokenizer.eos_id
@@ -191,19 +193,21 @@ def train(
     optimizer = optim.Adam(parameters, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
     began = time.perf_counter()
     try:
-        history = training.fit(
-            translator.model,
-            batches,
-            optimizer,
-            inverse_root(args.lr, args.warmup),
-            size["steps"],
-            evaluate=show,
-            evaluate_every=-(-size["steps"] // 3),
-        )
+        with np.errstate(over="ignore", invalid="ignore"):  # fit says it in words
+            history = training.fit(
+                translator.model,
+                batches,
+                optimizer,
+                inverse_root(args.lr, args.warmup),
+                size["steps"],
+                evaluate=show,
+                evaluate_every=-(-size["steps"] // 3),
+            )
     except FloatingPointError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
         translator.save(args.save)
+        print(f"stopped; what was learnt is in {args.save}", file=sys.stderr)
         raise
     translator.save(args.save)
     loss, took = history[-1]["loss"], time.perf_counter() - began
@@ -241,6 +245,8 @@ def new_batches(
     sides = (tokenizer.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
     encoded = list(zip(*sides, strict=True))
     longest = min(LONGEST, args.max_tokens // 2 - 1)
+    if longest < 1:
+        raise InputError(f"--max-tokens {args.max_tokens} is less than the shortest pair needs: 4")
     kept = [pair for pair in encoded if max(map(len, pair)) <= longest]
     if dropped := len(encoded) - len(kept):
         say(f"left out {dropped} of {len(encoded)} pairs, which are over {longest} tokens long")

@@ -216,6 +216,8 @@ class Transformer(PreTrainedModel):
     def _embed(self, table: nn.Embedding, positions: nn.Module, ids: Array, start: int) -> Tensor:
         """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4)."""
         ids = host(ids)
+        if ids.ndim != 2:
+            raise ValueError(f"ids are {ids.shape}: they must be (batch, length)")
         vectors = table(ids) * math.sqrt(self.config.d_model)
         places = np.arange(start, start + ids.shape[1])
         return self.dropout(vectors + positions(places, raw(vectors)))

@@ -101,6 +101,8 @@ class MultiHeadAttention(Module):
         scale: float | None = None,
         init: Init = xavier_uniform,
     ) -> None:
+        if num_heads < 1:
+            raise ValueError(f"num_heads is {num_heads}: it must be at least 1")
         if head_dim is None and d_model % num_heads:
             raise ValueError(f"d_model {d_model} is not a multiple of num_heads {num_heads}")
         self.num_heads, self.head_dim = num_heads, head_dim or d_model // num_heads

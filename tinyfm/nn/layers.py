@@ -87,6 +87,8 @@ class Dropout(Module):
     """ops.dropout in training with a fresh seed from the one generator; nothing in evaluation."""
 
     def __init__(self, p: float) -> None:
+        if not 0 <= p <= 1:
+            raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
         self.p = p
 
     def forward(self, x: Any) -> Any:

@@ -106,6 +106,10 @@ class Module:
 
         Gradients are dropped.  Move before an optimizer is made: its moments stay where they are.
         """
+        if not isinstance(device, str | None):
+            raise TypeError(f"to(device={device!r}): 'cpu' or 'cuda'; for a dtype, to(dtype=...)")
+        if dtype is not None and np.dtype(dtype).kind != "f":
+            raise TypeError(f"to(dtype={dtype}): parameters are floating-point numbers")
         for parameter in self.parameters():
             with parameter.writing() as array:
                 array = array if device is None else to_device(array, device)

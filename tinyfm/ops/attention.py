@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tinyfm.arrays import default_array
 from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module
 from tinyfm.masks import as_mask
@@ -53,7 +54,8 @@ def attention(
         raise ValueError(f"dropout is {dropout}: it is a probability, between 0 and 1")
     if dropout and dropout_seed is None:
         raise ValueError("dropout in attention needs dropout_seed, an integer")
-    batch = _check(q, k, v, relative_bias)
+    q, k, v, bias, relative_bias = _settled(q, k, v, bias, relative_bias)
+    batch = _check(q, k, v, bias, relative_bias)
     on_cpu = isinstance(raw(q), np.ndarray)
     if implementation == "fused" and not on_cpu:
         raise ValueError("op 'attention': 'fused' runs on the CPU only; use 'auto' or 'composed'")
@@ -83,7 +85,8 @@ def attention_weights(
     scale: float | None = None,
 ) -> Tensor:
     """The probabilities (B, H, Tq, Tk) of `attention`, before dropout, out of plain ops."""
-    batch = _check(q, k, k, relative_bias)
+    q, k, bias, relative_bias = _settled(q, k, bias, relative_bias)
+    batch = _check(q, k, k, bias, relative_bias)
     queries, keys = raw(q).shape[-2], raw(k).shape[-2]
     q = basic.mul(q, _scale(raw(q), scale))
     scores = basic.matmul(q, basic.swapaxes(k, axis1=-1, axis2=-2))
@@ -106,10 +109,20 @@ def attention_weights(
 
 
 def _scale(q: Array, scale: float | None) -> float:
+    if isinstance(scale, Tensor):
+        raise TypeError("op 'attention': 'scale' is an option, not an argument: no Tensor here")
     return 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
 
 
-def _check(q: Any, k: Any, v: Any, relative_bias: Any) -> tuple[int, ...]:
+def _settled(*arguments: Any) -> list[Any]:
+    """Plain arrays and lists among the arguments as arrays of the Tensors' dtype."""
+    dtype = next((x.dtype for x in arguments if isinstance(x, Tensor)), None)
+    plain = [x is not None and not isinstance(x, Tensor) for x in arguments]
+    arrays = [default_array(x) if p else x for x, p in zip(arguments, plain, strict=True)]
+    return [x.astype(dtype or x.dtype) if p else x for x, p in zip(arrays, plain, strict=True)]
+
+
+def _check(q: Any, k: Any, v: Any, bias: Any, relative_bias: Any) -> tuple[int, ...]:
     """The common leading sizes, (B, H), (H,) or (); or an error that says what does not fit."""
     q, k, v = (raw(x).shape for x in (q, k, v))
     if not (
@@ -128,4 +141,8 @@ def _check(q: Any, k: Any, v: Any, relative_bias: Any) -> tuple[int, ...]:
             f"op 'attention': relative_bias {shape} does not fit q {q} and k {k}: it must be "
             f"(H, Tq + Tk - 1), here {(q[-3] if len(q) > 2 else 1, entries)}"
         )
+    scores, sizes = (*q[:-1], k[-2]), () if bias is None else raw(bias).shape
+    pairs = zip(sizes[::-1], scores[::-1], strict=False)
+    if len(sizes) > len(scores) or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(f"op 'attention': bias {sizes} does not broadcast to the scores {scores}")
     return q[:-2]

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import numbers
 
+import numpy as np
+
 from tinyfm.autograd import op
-from tinyfm.backend import array_module
+from tinyfm.backend import array_module, is_array
 
 # -- elementwise ----------------------------------------------------------------------------------
 
@@ -79,9 +81,10 @@ def minimum(a, b):
 
 def _shares(first, tie):
     """The vjps of a choice: all of g to the one chosen, half to each at a tie."""
+    xp = array_module(first)
     return (
-        lambda g: g * (first + 0.5 * tie).astype(g.dtype),
-        lambda g: g * (~first - 0.5 * tie).astype(g.dtype),
+        lambda g: xp.where(first, g, xp.where(tie, 0.5 * g, 0)),
+        lambda g: xp.where(first, 0, xp.where(tie, 0.5 * g, g)),
     )
 
 
@@ -137,7 +140,7 @@ def astype(x, *, dtype):
 
 def _kept(x, axis):
     """The shape of a reduction over `axis` with keepdims, and how many entries each result has."""
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else np.atleast_1d(axis).tolist()
     axes = {a % (x.ndim or 1) for a in axes}
     shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     return shape, math.prod(n for i, n in enumerate(x.shape) if i in axes)
@@ -194,7 +197,8 @@ def _extreme(x, y, axis, keepdims):
 
     def vjp(g):
         tie = x == y
-        return tie * (g.reshape(kept) / tie.sum(axis, keepdims=True).astype(g.dtype))
+        share = g.reshape(kept) / tie.sum(axis, keepdims=True).astype(g.dtype)
+        return array_module(x).where(tie, share, 0)
 
     return y if keepdims else y.squeeze(axis), (vjp,)
 
@@ -311,10 +315,12 @@ def getitem(x, *, key):
     An entry that is picked several times collects all of their gradients.
     """
     xp = array_module(x)
+    keys = key if isinstance(key, tuple) else (key,)
+    # Copies: the caller may reuse a buffer of ids before backward.
+    key = keys = tuple(k.copy() if is_array(k) or isinstance(k, list) else k for k in keys)
 
     def vjp(g):
         out = xp.zeros(x.shape, x.dtype)
-        keys = key if isinstance(key, tuple) else (key,)
         if all(_picks_once(k) for k in keys):
             out[key] = g
         else:

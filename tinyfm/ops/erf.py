@@ -13,13 +13,13 @@ import numpy as np
 from tinyfm.backend import Array, array_module
 
 # erf(x) = tanh(x P(x**2)) defines a smooth, nearly constant P, and NumPy's tanh is vectorised.  The
-# coefficients are a weighted least-squares fit of degree 6 on 0..3.9 to atanh(erf(x)) / x, from 40
-# digits, with the weights of a relative error in erf.  Beyond 3.9 erf is 1 in float32.
+# coefficients are a weighted least-squares fit of degree 6 on 0..4 to atanh(erf(x)) / x, with the
+# weights of a relative error in erf.  At 4.1 and beyond the result is 1 exactly, in float32.
 _P = (
-    1.128379225730896, 0.10276905447244644, -0.00019182907999493182, -0.0006197863258421421,
-    8.763802907196805e-05, -5.6686008065298665e-06, 1.4185992824877758e-07,
+    1.128379225730896, 0.10276905447244644, -0.00019182905089110136, -0.000619786384049803,
+    8.763803634792566e-05, -5.668601716024568e-06, 1.418599424596323e-07,
 )  # fmt: skip
-_LIMIT = 3.9
+_LIMIT = 4.1
 
 _erf64 = np.frompyfunc(math.erf, 1, 1)
 

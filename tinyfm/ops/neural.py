@@ -8,6 +8,7 @@ tinyfm_tests/reference.py, made of basic ops, which it must equal forward and ba
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,8 @@ def _rows_shape(x):
 @op
 def relu(x):
     """max(x, 0) (Nair and Hinton 2010); the derivative at 0 is 0."""
-    return array_module(x).maximum(x, 0), (lambda g: g * (x > 0),)
+    xp = array_module(x)
+    return xp.maximum(x, 0), (lambda g: xp.where(x > 0, g, 0),)
 
 
 @op
@@ -135,6 +137,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     With h the normalised x and d = g weight: dx = (d - mean d - h mean(d h)) / sqrt(var + eps).
     """
     x = floating(x)
+    _check_gain(x, weight)
     xp = array_module(x)
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
@@ -174,6 +177,7 @@ def rms_norm(x, weight, *, eps=1e-6):
     dx = (d - h mean(d h)) / sqrt(mean(x**2) + eps).
     """
     x = floating(x)
+    _check_gain(x, weight)
     xp = array_module(x)
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
@@ -200,6 +204,11 @@ def rms_norm(x, weight, *, eps=1e-6):
     return y.reshape(x.shape), vjp
 
 
+def _check_gain(x, weight):
+    if weight.shape != x.shape[-1:]:
+        raise ValueError("weight must have one entry for each of the last axis of x")
+
+
 def _mean_product(a, b):
     """mean(a * b) over the last axis, (N, D) -> (N, 1), without an array for the product."""
     return array_module(a).einsum("nd,nd->n", a, b)[:, None] / a.shape[1]
@@ -222,11 +231,13 @@ def dropout(x, *, p, seed):
     """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
+    if not isinstance(seed, numbers.Integral):
+        raise TypeError(f"dropout seed is {seed!r}: it must be an integer")
     if p == 0:
         return x, (lambda g: g,)
     x = floating(x)
     rows, width = _rows_shape(x)
-    kept = keep_mask(seed, p, rows, width, x).reshape(x.shape)
+    kept = keep_mask(int(seed), p, rows, width, x).reshape(x.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
 
     def apply(values):
@@ -249,11 +260,10 @@ def linear(x, weight, bias=None):
     y = rows @ weight.T
     if bias is not None:
         y += bias
-    outs = len(weight)
-    return y.reshape(*x.shape[:-1], outs), (
-        lambda g: (g.reshape(-1, outs) @ weight).reshape(x.shape),
-        lambda g: g.reshape(-1, outs).T @ rows,
-        lambda g: _column_sum(g.reshape(-1, outs)),
+    return y.reshape(*x.shape[:-1], len(weight)), (
+        lambda g: (g.reshape(y.shape) @ weight).reshape(x.shape),
+        lambda g: g.reshape(y.shape).T @ rows,
+        lambda g: _column_sum(g.reshape(y.shape)),
     )
 
 
@@ -268,6 +278,7 @@ def embedding(weight, ids, *, padding_idx=None):
     rows, width = weight.shape
     if xp is np:
         check_ids(ids, rows)
+    ids = ids.copy()  # the caller may reuse a buffer of ids before backward
 
     def vjp(g):
         table = scatter_add_rows(rows, ids.reshape(-1), g.reshape(-1, width))
@@ -303,14 +314,15 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
         raise ValueError("labels must have the shape of logits without its last axis")
     xp, logits = array_module(logits), floating(logits)
     z, targets = _as_rows(logits), labels.reshape(-1)
-    weights = _row_weights(targets, ignore_index, z.shape[1], reduction, z.dtype)
+    options = (ignore_index, z.shape[1], label_smoothing, reduction)
+    weights, targets = _row_weights(targets, *options, z.dtype)
     losses = xp.empty((len(z), 1), z.dtype)
 
     def forward(z, losses, targets):
         losses[...] = nll_rows(z, z.copy(), targets, label_smoothing)
 
-    by_rows(forward, z, losses, _safe(targets, weights))
-    losses = losses[:, 0] * weights
+    by_rows(forward, z, losses, targets)
+    losses = xp.where(weights > 0, losses[:, 0], 0) * weights  # an ignored row may hold anything
 
     def vjp(g):
         d = xp.empty_like(z)
@@ -321,7 +333,8 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
             minus_target_rows(d, targets, label_smoothing)
             d *= scale[:, None]
 
-        by_rows(backward, z, d, _safe(targets, weights), scale)
+        by_rows(backward, z, d, targets, scale)
+        d[weights == 0] = 0
         return d.reshape(logits.shape)
 
     return losses.reshape(labels.shape) if reduction == "none" else losses.sum(), (vjp, None)
@@ -345,10 +358,12 @@ def linear_cross_entropy(
     if labels.shape != hidden.shape[:-1]:
         raise ValueError("labels must have the shape of hidden without its last axis")
     xp, hidden = array_module(hidden), floating(hidden)
-    targets = labels.reshape(-1)
-    weights = _row_weights(targets, ignore_index, len(weight), reduction, hidden.dtype)
+    options = (ignore_index, len(weight), label_smoothing, reduction)
+    weights, targets = _row_weights(labels.reshape(-1), *options, hidden.dtype)
     rows = np.flatnonzero(weights) if xp is np else xp.arange(len(targets))
-    h, t, w = _as_rows(hidden)[rows], _safe(targets, weights)[rows], weights[rows]
+    h, t, w = _as_rows(hidden)[rows], targets[rows], weights[rows]
+    if xp is not np:
+        h = xp.where(w[:, None] > 0, h, 0)  # an ignored row may hold anything
 
     def blocks(scale):
         """Losses of the rows, and the gradients of sum(scale * losses) that are needed."""
@@ -404,10 +419,15 @@ def linear_cross_entropy(
     )
 
 
-def _row_weights(targets, ignore_index, vocabulary, reduction, dtype):
-    """(N,) what a row's loss is multiplied by: 0 if ignored, else 1, or 1 / count for the mean."""
+def _row_weights(targets, ignore_index, vocabulary, label_smoothing, reduction, dtype):
+    """What the rows' losses are multiplied by (N,), and labels (N,) that are valid in every row.
+
+    The weight is 0 where the row is ignored, else 1, or 1 / count for the mean.
+    """
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f"reduction is {reduction!r}: use 'mean', 'sum' or 'none'")
+    if not 0 <= label_smoothing <= 1:
+        raise ValueError(f"label_smoothing is {label_smoothing}: it lies between 0 and 1")
     if targets.dtype.kind not in "iu":
         raise TypeError(f"labels are {targets.dtype}: class labels are integers")
     xp = array_module(targets)
@@ -420,9 +440,6 @@ def _row_weights(targets, ignore_index, vocabulary, reduction, dtype):
                 f"(0..{vocabulary - 1}) and is not ignore_index ({ignore_index})"
             )
     weights = counted.astype(dtype)
-    return weights / xp.maximum(weights.sum(), 1) if reduction == "mean" else weights
-
-
-def _safe(targets, weights):
-    """Targets with 0 in place of ignored labels, which are no valid index."""
-    return array_module(targets).where(weights > 0, targets, 0)
+    if reduction == "mean":
+        weights = weights / xp.maximum(weights.sum(), 1)
+    return weights, xp.where(counted, targets, 0)

@@ -13,6 +13,8 @@ import numpy as np
 from tinyfm.backend import array_module
 from tinyfm.ops.erf import erf
 
+FAR = 40.0  # where GELU is 0 or x in every dtype; squares of what lies beyond might overflow
+
 
 def floating(x):
     """x, or x in float32 if it holds integers.
@@ -25,15 +27,16 @@ def floating(x):
 def gelu_exact_rows(x, y, slope):
     """y = x Phi(x); dy/dx = Phi(x) + x phi(x) with the density phi."""
     xp = array_module(x)
-    phi = erf(x * math.sqrt(0.5))
+    near = xp.clip(x, -FAR, FAR)
+    phi = erf(near * math.sqrt(0.5))
     phi += 1
     phi *= 0.5
     xp.multiply(x, phi, out=y)
     if slope is not None:
-        xp.multiply(x, x, out=slope)
+        xp.multiply(near, near, out=slope)
         slope *= -0.5
         xp.exp(slope, out=slope)
-        slope *= x
+        slope *= near
         slope *= 1 / math.sqrt(2 * math.pi)
         slope += phi
 
@@ -42,10 +45,11 @@ def gelu_tanh_rows(x, y, slope):
     """With u = c (x + a x**3) and t = tanh u: dy/dx = 0.5 (1 + t) + 0.5 x (1 - t**2) du/dx."""
     xp = array_module(x)
     a, c = 0.044715, math.sqrt(2 / math.pi)
-    square = x * x
+    near = xp.clip(x, -FAR, FAR)
+    square = near * near
     t = square * (a * c)
     t += c
-    t *= x
+    t *= near
     xp.tanh(t, out=t)
     xp.add(t, 1, out=y)
     y *= 0.5
@@ -54,7 +58,7 @@ def gelu_tanh_rows(x, y, slope):
         xp.subtract(1, t, out=t)
         square *= 3 * a * c
         square += c
-        square *= x
+        square *= near
         square *= 0.5
         xp.multiply(t, square, out=slope)
         slope += y
