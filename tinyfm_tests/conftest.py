@@ -6,6 +6,7 @@ run draws the same examples) or `thorough` (ten times the examples).
 
 import importlib.util
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ settings.register_profile("thorough", max_examples=10 * settings.default.max_exa
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 )
+
+# A shell starts a background job with Ctrl-C ignored, and what it starts inherits that: the tests
+# of Ctrl-C shall find it as a user does.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def no_gpu():
