@@ -633,7 +633,7 @@ CASES: dict[Callable[..., Any], Case] = {
     ops.norm: Case(
         reductions(empty=True), lambda x, **axes: np.sqrt(np.sum(x**2, **axes)), "x", "alone"
     ),
-    ops.reshape: Case(reshapes(), np.reshape, "x", "alone"),
+    ops.reshape: Case(reshapes(), lambda x, *, shape: np.reshape(x, shape), "x", "alone"),
     ops.transpose: Case(transposes(), np.transpose, "x", "alone"),
     ops.swapaxes: Case(swaps(), np.swapaxes, "x", "alone"),
     ops.concatenate: Case(joins(), lambda *a, axis: np.concatenate(a, axis), "arrays", "arrays"),

@@ -29,9 +29,20 @@ from tinyfm.text import Tokenizer, read_pairs
 
 Pairs = Sequence[tuple[str, str]]
 
-# What fits the embedded sentences, and what fits files of real ones.
-EMBEDDED = {"steps": 700, "vocab_size": 1000, "d_model": 128, "layers": 2, "heads": 4, "ffn": 512}
-FILES = {"steps": 3000, "vocab_size": 8000, "d_model": 256, "layers": 3, "heads": 8, "ffn": 512}
+# Option: (its kind, what fits the embedded sentences, what fits files of real ones, its meaning).
+TRAINING = {
+    "steps": (cli.positive_int, 600, 1500, "optimizer steps"),
+    "vocab_size": (cli.positive_int, 1000, 8000, "subwords to learn, for both languages together"),
+    "d_model": (cli.positive_int, 128, 256, "width of the model"),
+    "layers": (cli.positive_int, 2, 3, "layers of the encoder and of the decoder"),
+    "heads": (cli.positive_int, 4, 8, "attention heads"),
+    "ffn": (cli.positive_int, 512, 512, "width of the feed-forward networks"),
+    "max_tokens": (cli.positive_int, 3000, 2200, "tokens in a batch, padding included"),
+    "warmup": (cli.positive_int, 200, 400, "steps until the learning rate is at its peak"),
+    "lr": (cli.positive_float, 2e-3, 1.5e-3, "peak learning rate; it falls with step**-0.5"),
+    "dropout": (cli.probability, 0.1, 0.15, "share of the activations left out"),
+    "label_smoothing": (cli.probability, 0.1, 0.1, "weight of the uniform distribution"),
+}
 HELD_OUT = 300  # embedded sentences that are tested and not trained on
 LONGEST = 256  # tokens; longer pairs are left out of training
 
@@ -48,41 +59,31 @@ def new_parser() -> cli.Parser:
     work.add_argument("--test", **files, help="score these files (BLEU)")
     work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
     work.add_argument(
-        "--save", metavar="FOLDER", default="translation-model", help="(default: %(default)s)"
+        "--save",
+        metavar="FOLDER",
+        default="translation-model",
+        help="where the trained model goes (default: %(default)s)",
     )
     work.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="translate this; without it, after --model, "
         "each line of standard input",
     )  # fmt: skip
     how = parser.add_argument_group("how to train")
-    for name, meaning in (
-        ("steps", "optimizer steps"),
-        ("vocab-size", "subwords to learn, for both languages together"),
-        ("d-model", "width of the model"),
-        ("layers", "layers of the encoder and of the decoder"),
-        ("heads", "attention heads"),
-        ("ffn", "width of the feed-forward networks"),
-    ):
-        key = name.replace("-", "_")
-        default = f"(default: {EMBEDDED[key]}; with --train {FILES[key]})"
+    for name, (kind, embedded, files_default, meaning) in TRAINING.items():
         how.add_argument(
-            f"--{name}", type=cli.positive_int, metavar="N", help=f"{meaning} {default}"
-        )
-    for name, kind, value, meaning in (
-        ("max-tokens", cli.positive_int, 3000, "tokens in a batch, padding included"),
-        ("warmup", cli.positive_int, 200, "steps until the learning rate is at its peak"),
-        ("lr", cli.positive_float, 2e-3, "peak learning rate; it falls with step**-0.5"),
-        ("dropout", cli.probability, 0.1, "probability"),
-        ("label-smoothing", cli.probability, 0.1, "weight of the uniform distribution"),
-    ):
-        how.add_argument(
-            f"--{name}", type=kind, default=value, metavar="X", help=f"{meaning} (default: {value})"
+            f"--{name.replace('_', '-')}",
+            type=kind,
+            metavar="N" if kind is cli.positive_int else "X",
+            help=f"{meaning} (default: {embedded}; with --train {files_default})",
         )
     cli.add_common_options(parser)
     return parser
 
 
 def main(args: argparse.Namespace) -> None:
+    for name, (_, embedded, files_default, _) in TRAINING.items():
+        if getattr(args, name) is None:
+            setattr(args, name, files_default if args.train else embedded)
     device = cli.choose_device(args)
     if args.model is not None and args.train:
         raise InputError("--model translates with a saved model, --train makes one: give one only")
@@ -167,14 +168,12 @@ def train(
     pairs: Pairs, args: argparse.Namespace, device: str, say: Callable[[str], None]
 ) -> Translator:
     """Learn a vocabulary and a model from pairs of texts; saved to --save, also on Ctrl-C."""
-    defaults = FILES if args.train else EMBEDDED
-    size = {k: getattr(args, k) or value for k, value in defaults.items()}
-    if size["d_model"] % size["heads"]:
-        raise InputError("--d-model {d_model} is not a multiple of --heads {heads}".format(**size))
+    if args.d_model % args.heads:
+        raise InputError(f"--d-model {args.d_model} is not a multiple of --heads {args.heads}")
     Path(args.save).mkdir(parents=True, exist_ok=True)  # before the work, not after it
     tinyfm.manual_seed(args.seed)
-    tokenizer = Tokenizer.train([text for pair in pairs for text in pair], size["vocab_size"])
-    translator = Translator(new_model(size, args, tokenizer).to(device), tokenizer)
+    tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
+    translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
     batches = new_batches(pairs, tokenizer, args, say)
     count = sum(p.size for p in translator.model.parameters())
     say(
@@ -199,9 +198,9 @@ def train(
                 batches,
                 optimizer,
                 inverse_root(args.lr, args.warmup),
-                size["steps"],
+                args.steps,
                 evaluate=show,
-                evaluate_every=-(-size["steps"] // 3),
+                evaluate_every=-(-args.steps // 3),
             )
     except FloatingPointError as error:
         raise InputError(str(error)) from error
@@ -215,18 +214,16 @@ def train(
     return translator
 
 
-def new_model(
-    size: dict[str, int], args: argparse.Namespace, tokenizer: Tokenizer
-) -> models.Transformer:
+def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transformer:
     sides: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
-        sides[f"{side}_layers"] = size["layers"]
-        sides[f"{side}_attention_heads"] = size["heads"]
-        sides[f"{side}_ffn_dim"] = size["ffn"]
+        sides[f"{side}_layers"] = args.layers
+        sides[f"{side}_attention_heads"] = args.heads
+        sides[f"{side}_ffn_dim"] = args.ffn
     return models.Transformer(
         models.TransformerConfig(
             vocab_size=len(tokenizer),
-            d_model=size["d_model"],
+            d_model=args.d_model,
             dropout=args.dropout,
             label_smoothing=args.label_smoothing,
             pad_token_id=tokenizer.pad_id,
