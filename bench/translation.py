@@ -11,6 +11,7 @@ translations; there is no peer, and published values on Multi30k are of lower-ca
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from typing import Any
 
 from bench import common
 
+ROOT = Path(__file__).parents[1]
+
 
 def rows_of(work: str, goal: str, *options: str) -> list[dict[str, Any]]:
     """Run the command; a row for its score and one for its time."""
@@ -28,7 +31,8 @@ def rows_of(work: str, goal: str, *options: str) -> list[dict[str, Any]]:
         start = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "tinyfm.demos.translate", "--save", "model", *options],
-            cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
         seconds = time.perf_counter() - start
     print(done.stdout)
