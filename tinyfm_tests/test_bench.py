@@ -146,3 +146,8 @@ def test_the_committed_table_is_made_of_the_committed_results():
     documents = report.documents()
     assert readme == report.render(documents), "run python -m bench.report"
     assert not any(d["settings"]["quick"] for d in documents)
+
+
+def test_the_bench_of_translations_explains_itself():
+    done = run(["-m", "bench.translation", "--help"])
+    assert done.returncode == 0 and "--multi30k FOLDER" in done.stdout

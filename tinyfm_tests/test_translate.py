@@ -539,3 +539,25 @@ def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
     status, out, err = run(*arguments, cwd=tmp_path)
     assert (status, out) == (2, "")
     assert message in err and err.count("\n") == 1
+
+
+def test_the_commands_of_the_readme_run(tmp_path):
+    """Word for word, in their order, but for the number of steps; pip's part is .ci/run's."""
+    for part, count in (("train", 40), ("test", 5)):
+        for side, language in enumerate(("en", "de")):
+            text = "".join(f"{pair[side]}\n" for pair in (PAIRS * 3)[:count])
+            (tmp_path / f"{part}.{language}").write_text(text, encoding="utf-8")
+    (tmp_path / "lines.txt").write_text(f"{APPLE}\n\n{APPLE}\n", encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^(?:pip .* && )?python (-m tinyfm\..*)$", readme, re.MULTILINE)
+    assert len(commands) == 4
+    lines = []
+    for command in commands:
+        steps = "" if "--model" in command else " --steps 2"
+        with start("-c", f'"{sys.executable}" {command}{steps}', command=(), cwd=tmp_path,
+                   executable="/bin/sh") as process:  # fmt: skip
+            out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err.decode()
+        lines.append(out.count(b"\n"))
+    assert lines[1:3] == [1, 3]  # the one --text, and a line for each line of lines.txt
+    assert (tmp_path / "en-de" / "config.json").is_file()
