@@ -836,3 +836,34 @@ def test_a_failed_call_teaches_an_op_nothing():
 def test_a_wrong_argument_names_op_and_value(call, error, message):
     with pytest.raises(error, match=message):
         call(tensor(np.ones((2, 3)), requires_grad=True))
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+UNNEEDED = {  # ops whose derivative needs the shape of their argument, but not its values
+    "sum": lambda h: ops.sum(h, axis=1),
+    "mean": lambda h: ops.mean(h),
+    "astype": lambda h: h.astype(np.float32),
+    "softmax": lambda h: ops.softmax(h),
+    "gelu": lambda h: ops.gelu(h),
+    "layer_norm": lambda h: ops.layer_norm(h, np.ones(4), np.zeros(4)),
+    "rms_norm": lambda h: ops.rms_norm(h, np.ones(4)),
+    "dropout": lambda h: ops.dropout(h, p=0.5, seed=1),
+}
+
+
+@pytest.mark.parametrize("function", UNNEEDED.values(), ids=UNNEEDED)
+def test_a_graph_keeps_no_argument_for_its_shape_alone(function):
+    h = tensor(np.ones((3, 4)), requires_grad=True) + 1.0
+    values = weakref.ref(h._data)
+    y = function(h)
+    del h
+    assert y.requires_grad and values() is None
+
+
+def test_linear_does_not_keep_its_result():
+    y = ops.linear(tensor(np.ones((3, 4)), requires_grad=True), np.ones((2, 4)))
+    values = weakref.ref(y._data if y._data.base is None else y._data.base)
+    loss = y.sum()
+    del y
+    assert loss.requires_grad and values() is None

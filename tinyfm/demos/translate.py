@@ -84,6 +84,8 @@ def main(args: argparse.Namespace) -> None:
     for name, (_, embedded, files_default, _) in TRAINING.items():
         if getattr(args, name) is None:
             setattr(args, name, files_default if args.train else embedded)
+    from tqdm import tqdm
+
     device = cli.choose_device(args)
     if args.model is not None and args.train:
         raise InputError("--model translates with a saved model, --train makes one: give one only")
@@ -91,8 +93,8 @@ def main(args: argparse.Namespace) -> None:
     test = read_pairs(*args.test) if args.test else None
     quiet = args.text is not None or (args.model is not None and not args.test)
 
-    def say(message: str) -> None:
-        print(message, file=sys.stderr if quiet else sys.stdout)
+    def say(message: str) -> None:  # around the progress line, where there is one
+        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
     if args.model is not None:
         translator = Translator.load(args.model, device)

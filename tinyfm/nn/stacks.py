@@ -154,6 +154,11 @@ class Layer(Module):
         return LayerCache(self.attention.cache(batch, length), cross)
 
 
+def _final_norm(config: LayerConfig, wanted: bool | None) -> Module | None:
+    """The norm at the end of a stack: by default where norms come first."""
+    return config.new_norm() if (config.norm_first if wanted is None else wanted) else None
+
+
 class Encoder(Module):
     """Layers of self-attention and feed-forward; a final norm where norms come first."""
 
@@ -161,8 +166,7 @@ class Encoder(Module):
         self, config: LayerConfig, num_layers: int, final_norm: bool | None = None
     ) -> None:
         self.layers = [Layer(config) for _ in range(num_layers)]
-        wanted = config.norm_first if final_norm is None else final_norm
-        self.norm = config.new_norm() if wanted else None
+        self.norm = _final_norm(config, final_norm)
 
     def forward(
         self,
@@ -191,8 +195,7 @@ class Decoder(Module):
         final_norm: bool | None = None,
     ) -> None:
         self.layers = [Layer(config, cross_attention) for _ in range(num_layers)]
-        wanted = config.norm_first if final_norm is None else final_norm
-        self.norm = config.new_norm() if wanted else None
+        self.norm = _final_norm(config, final_norm)
 
     def forward(
         self,

@@ -95,12 +95,10 @@ def attention_weights(
     if relative_bias is not None:
         xp = array_module(raw(q))
         entry = xp.arange(keys) - xp.arange(queries)[:, None] + (queries - 1)
-        scores = basic.add(
-            scores, basic.getitem(relative_bias, key=(slice(None) if batch else 0, entry))
-        )
+        key = (slice(None) if batch else 0, entry)
+        scores = basic.add(scores, basic.getitem(relative_bias, key=key))
     if mask is not None:
-        sizes = (1,) * (2 - len(batch)) + batch
-        mask = as_mask(mask)
+        mask, sizes = as_mask(mask), (1,) * (2 - len(batch)) + batch
         mask.check(*sizes, queries, keys, raw(q))
         seen = mask.dense(sizes[0], queries, keys, raw(q))
         seen = seen if len(batch) == 2 else seen[0] if batch else seen[0, 0]

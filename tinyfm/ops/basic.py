@@ -131,7 +131,7 @@ def where(condition, a, b):
 @op
 def astype(x, *, dtype):
     """x converted to another dtype; the gradient is converted back."""
-    return x.astype(dtype), (lambda g: g.astype(x.dtype),)
+    return x.astype(dtype), (lambda g, before=x.dtype: g.astype(before),)
 
 
 # -- reductions over any axes ---------------------------------------------------------------------
@@ -150,14 +150,19 @@ def _kept(x, axis):
 def sum(x, *, axis=None, keepdims=False):
     """Sum; every entry gets the gradient of its sum."""
     y = x.sum(axis, keepdims=True)
-    return y if keepdims else y.squeeze(axis), (lambda g: _spread(g.reshape(y.shape), x),)
+    return y if keepdims else y.squeeze(axis), (_spread(y.shape, x),)
 
 
-def _spread(g, x):
-    """g copied to all places of x's shape; on small arrays broadcast_to costs ten times as much."""
-    d = array_module(x).empty(x.shape, x.dtype)
-    d[...] = g
-    return d
+def _spread(kept, x):
+    """The vjp that copies g to all places of x; x itself is not kept for it."""
+    xp, shape, dtype = array_module(x), x.shape, x.dtype
+
+    def vjp(g):
+        d = xp.empty(shape, dtype)
+        d[...] = g.reshape(kept)  # on small arrays broadcast_to costs ten times as much
+        return d
+
+    return vjp
 
 
 @op
@@ -165,7 +170,8 @@ def mean(x, *, axis=None, keepdims=False):
     """Mean; every entry gets the gradient of its mean divided by the number of entries."""
     kept, n = _kept(x, axis)
     y = x.mean(axis, keepdims=keepdims)
-    return y, (lambda g: _spread(g.reshape(kept) / n, x),)
+    spread = _spread(kept, x)
+    return y, (lambda g: spread(g / n),)
 
 
 @op
@@ -285,17 +291,17 @@ def split_heads(x, *, parts, heads):
 
     A token's channels stay together: head h of part p has those from (p * heads + h) * D on.
     """
-    xp = array_module(x)
-    batch, length, width = x.shape
+    xp, dtype, shape = array_module(x), x.dtype, x.shape
+    batch, length, width = shape
     packed = (batch, length, parts, heads, width // (parts * heads))
     views = x.reshape(packed).transpose(2, 0, 3, 1, 4)
 
     def vjp(g):
-        dx = xp.zeros(packed, x.dtype)
+        dx = xp.zeros(packed, dtype)
         for i, part in enumerate(g):
             if part is not None:
                 dx[:, :, i] = part.swapaxes(1, 2)
-        return dx.reshape(x.shape)
+        return dx.reshape(shape)
 
     return tuple(views[i] for i in range(parts)), (vjp,)
 

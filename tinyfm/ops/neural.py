@@ -73,12 +73,12 @@ def gelu(x, *, approximate="none", needs=None):
     if approximate not in ("none", "tanh"):
         raise ValueError(f"approximate is {approximate!r}: use 'none' or 'tanh'")
     x = floating(x)
-    xp = array_module(x)
+    xp, shape = array_module(x), x.shape
     y = xp.empty(_rows_shape(x), x.dtype)
     slope: Any = xp.empty_like(y) if needs[0] else None
     steps = gelu_exact_rows if approximate == "none" else gelu_tanh_rows
     by_rows(steps, _as_rows(x), y, slope)
-    return y.reshape(x.shape), (lambda g: g * slope.reshape(x.shape),)
+    return y.reshape(shape), (lambda g: g * slope.reshape(shape),)
 
 
 # -- softmax --------------------------------------------------------------------------------------
@@ -91,14 +91,14 @@ def softmax(x, *, axis=-1):
     A row of -inf alone, where nothing may be seen, gives zeros and zero gradients, not NaN.
     """
     x = floating(x)
-    xp = array_module(x)
+    xp, shape = array_module(x), x.shape
     rows = x.swapaxes(axis, -1) if x.ndim else x.reshape(1)
-    y = xp.empty(_rows_shape(rows), x.dtype)
+    swapped, y = rows.shape, xp.empty(_rows_shape(rows), x.dtype)
     if y.size:
         by_rows(softmax_rows, _as_rows(rows), y)
 
-    def back(rows_of):
-        return rows_of.reshape(rows.shape).swapaxes(axis, -1).reshape(x.shape)
+    def back(values):
+        return values.reshape(swapped).swapaxes(axis, -1).reshape(shape)
 
     def vjp(g):
         d = xp.empty_like(y)
@@ -138,7 +138,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     """
     x = floating(x)
     _check_gain(x, weight)
-    xp = array_module(x)
+    xp, shape = array_module(x), x.shape
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
 
@@ -164,9 +164,9 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
             dx *= scale
 
         by_rows(backward, g, dx, h, scale)
-        return dx.reshape(x.shape), xp.einsum("nd,nd->d", g, h), _column_sum(g)
+        return dx.reshape(shape), xp.einsum("nd,nd->d", g, h), _column_sum(g)
 
-    return y.reshape(x.shape), vjp
+    return y.reshape(shape), vjp
 
 
 @op
@@ -178,7 +178,7 @@ def rms_norm(x, weight, *, eps=1e-6):
     """
     x = floating(x)
     _check_gain(x, weight)
-    xp = array_module(x)
+    xp, shape = array_module(x), x.shape
     y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
     scale = xp.empty((len(h), 1), x.dtype)
 
@@ -199,9 +199,9 @@ def rms_norm(x, weight, *, eps=1e-6):
             dx *= scale
 
         by_rows(backward, g, dx, h, scale)
-        return dx.reshape(x.shape), xp.einsum("nd,nd->d", g, h)
+        return dx.reshape(shape), xp.einsum("nd,nd->d", g, h)
 
-    return y.reshape(x.shape), vjp
+    return y.reshape(shape), vjp
 
 
 def _check_gain(x, weight):
@@ -260,10 +260,11 @@ def linear(x, weight, bias=None):
     y = rows @ weight.T
     if bias is not None:
         y += bias
-    return y.reshape(*x.shape[:-1], len(weight)), (
-        lambda g: (g.reshape(y.shape) @ weight).reshape(x.shape),
-        lambda g: g.reshape(y.shape).T @ rows,
-        lambda g: _column_sum(g.reshape(y.shape)),
+    shape, flat = x.shape, y.shape  # vjps that named x or y would keep those arrays alive
+    return y.reshape(*shape[:-1], len(weight)), (
+        lambda g: (g.reshape(flat) @ weight).reshape(shape),
+        lambda g: g.reshape(flat).T @ rows,
+        lambda g: _column_sum(g.reshape(flat)),
     )
 
 
