@@ -190,7 +190,7 @@ def row(
     reached: bool | None = None,
     note: str = "",
 ) -> dict[str, Any]:
-    """One measurement in `unit`: timings of (forward, backward), or one number a side.
+    """One measurement in `unit`: timings of a whole or of (forward, backward), or numbers.
 
     ratio = our sum of medians / theirs: lower is better.  spread = median / fastest, of the side
     where it is larger: far from 1, other programs were in the way.  reached: None where no goal is
@@ -218,9 +218,10 @@ def row(
 def _parts(value: Timing | float) -> dict[str, float]:
     if not isinstance(value, Timing):
         return {"sum": _digits(value)}
-    forward, backward = value.median
-    parts = {"forward": forward, "backward": backward, "sum": forward + backward}
-    return {k: _digits(v) for k, v in {**parts, "fastest": sum(value.fastest)}.items()}
+    parts = {"sum": sum(value.median), "fastest": sum(value.fastest)}
+    if len(value.median) == 2:
+        parts = {"forward": value.median[0], "backward": value.median[1], **parts}
+    return {k: _digits(v) for k, v in parts.items()}
 
 
 def _digits(value: float) -> float:
@@ -248,7 +249,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def _cell(value: dict[str, float]) -> str:
     total = f"{value['sum']:.3g}"
-    pair = len(value) > 1
+    pair = "forward" in value
     return f"{value['forward']:.3g} + {value['backward']:.3g} = {total}" if pair else total
 
 

@@ -1,5 +1,6 @@
 """Sequence pairs into padded batches of similar lengths."""
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -86,6 +87,7 @@ class Batches:
         self._pairs = pairs
         self._max_tokens = max_tokens
         self._pad_id, self._eos_id = pad_id, eos_id
+        self._checksum = zlib.crc32(self._lengths.tobytes())
         self._begin(seed, epoch=0, position=0)
 
     def _begin(self, seed: int, epoch: int, position: int) -> None:
@@ -123,18 +125,20 @@ class Batches:
             "position": self.position,
             "pairs": len(self._pairs),
             "max_tokens": self._max_tokens,
+            "checksum": self._checksum,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with exactly the batch that would have come next when `state` was taken.
 
-        Raises InputError when it was taken over another number of pairs or with another
-        `max_tokens`: the batches would be different ones.
+        Raises InputError when it was taken over other pairs (their number, or the checksum of their
+        lengths, differs) or with another `max_tokens`: the batches would be different ones.
         """
-        for name, here in (("pairs", len(self._pairs)), ("max_tokens", self._max_tokens)):
-            if state[name] != here:
+        here = self.state_dict()
+        for name in ("pairs", "max_tokens", "checksum"):
+            if state[name] != here[name]:
                 raise InputError(
-                    f"the saved training run had {name}={state[name]}, this one has {here}; "
+                    f"the saved training run had {name}={state[name]}, this one has {here[name]}; "
                     "resume it with the same data and options"
                 )
         self._begin(state["seed"], state["epoch"], state["position"])

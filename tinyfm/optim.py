@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tinyfm.autograd import Tensor
-from tinyfm.backend import Array, array_module, by_blocks
+from tinyfm.backend import Array, array_module, by_blocks, device_of, is_array, to_device
 
 ENTRY_BYTES = 32  # of parameter, gradient, two moments and temporaries: what a block is made up of
 
@@ -37,11 +37,18 @@ class Optimizer:
 
     def step(self, factor: float = 1.0) -> None:
         """One update with the learning rate lr * factor (what a schedule returns)."""
+        rate = float(self.lr * factor)  # a NumPy float64 would have float32 updates in float64
         for p, state in zip(self.params, self.state, strict=True):
             if p.grad is None or not p.requires_grad:
                 continue
             with p.writing() as array:
-                self.update(array, p.grad, state, self.lr * factor, p)
+                if not state:
+                    state.update(self.initial_state(array))
+                self.update(array, p.grad, state, rate, p)
+
+    def initial_state(self, array: Array) -> dict[str, Any]:
+        """What the first update of a parameter finds in its state: counts and arrays by name."""
+        return {}
 
     def update(
         self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
@@ -53,6 +60,52 @@ class Optimizer:
         """Forget all gradients."""
         for p in self.params:
             p.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` goes on from; options such as lr are not in it.
+
+        kind   the name of the class
+        state  for each parameter, in order, its counts (int) and moments (NumPy arrays, on the CPU
+               read-only views); nothing where there was no update yet
+        """
+        state = [
+            {name: Tensor(x).numpy() if is_array(x) else x for name, x in entry.items()}
+            for entry in self.state
+        ]
+        return {"kind": type(self).__name__, "state": state}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over (copies of) what a state_dict holds.
+
+        ValueError, and nothing is changed, when it is of another kind of optimizer or of parameters
+        of another number, shape or dtype.
+        """
+        kind, entries = type(self).__name__, state["state"]
+        if state["kind"] != kind:
+            raise ValueError(f"the optimizer's state is of {state['kind']}, and this is {kind}")
+        if len(entries) != len(self.params):
+            raise ValueError(
+                f"the optimizer's state is of {len(entries)} parameters, not of {len(self.params)}"
+            )
+        self.state = [
+            self._taken_over(entry, p._data, f"parameter {i} of {len(entries)}") if entry else {}
+            for i, (entry, p) in enumerate(zip(entries, self.params, strict=True))
+        ]
+
+    def _taken_over(self, entry: dict[str, Any], array: Array, whose: str) -> dict[str, Any]:
+        """initial_state(array) with the values of entry."""
+        state = self.initial_state(array)
+        if entry.keys() != state.keys():
+            raise ValueError(f"{whose}: its state is {sorted(entry)} instead of {sorted(state)}")
+        for name, value in entry.items():
+            if not is_array(state[name]):
+                state[name] = int(value)
+            elif value.shape != array.shape or value.dtype != array.dtype:
+                found, wanted = (f"{x.shape} {x.dtype}" for x in (value, array))
+                raise ValueError(f"{whose}: {name} is {found} instead of {wanted}")
+            else:
+                state[name][...] = to_device(value, device_of(array))
+        return state
 
 
 def _leaves(params: Iterable[Tensor]) -> list[Tensor]:
@@ -98,12 +151,14 @@ class Adam(Optimizer):
         self.betas, self.eps = betas, eps
         self.bias_correction = True
 
+    def initial_state(self, array: Array) -> dict[str, Any]:
+        zeros_like = array_module(array).zeros_like
+        return {"t": 0, "m": zeros_like(array), "v": zeros_like(array)}
+
     def update(
         self, array: Array, grad: Array, state: dict[str, Any], rate: float, parameter: Tensor
     ) -> None:
         xp = array_module(array)
-        if not state:
-            state.update(t=0, m=xp.zeros_like(array), v=xp.zeros_like(array))
         state["t"] += 1
         b1, b2 = self.betas
         c1 = 1 - b1 ** state["t"] if self.bias_correction else 1.0

@@ -55,31 +55,69 @@ def _decode(line: bytes, path: str | Path, number: int) -> str:
         raise InputError(f"{path}:{number}: not valid UTF-8; save the file as UTF-8") from error
 
 
-def read_pairs(source_path: str | Path, target_path: str | Path) -> list[tuple[str, str]]:
-    """Return (source line, target line) for two files in which equal line numbers belong together.
+class ParallelText(list[tuple[str, str]]):
+    """Pairs (source, target) that remember where they stand: `where(i)` is "train.de.gz:17".
 
-    A pair with a blank side teaches nothing and is left out; how many were is reported as a
-    warning of the logger `tinyfm.text`, which Python prints to stderr by default.
-
-    Raises InputError when the files differ in length, when no pair is left, and as `read_lines`.
+    That is what a message about pair i should name.  Slices are plain lists.
     """
-    sources, targets = read_lines(source_path), read_lines(target_path)
-    if len(sources) != len(targets):
-        raise InputError(
-            f"{source_path} has {len(sources)} lines and {target_path} has {len(targets)}; "
-            "line n of one must be the translation of line n of the other"
+
+    def __init__(self, pairs: Iterable[tuple[str, str]], paths: Sequence[str], lines: list[int]):
+        super().__init__(pairs)
+        self._paths, self._lines = paths, lines
+
+    def where(self, index: int, side: int = 0) -> str:
+        """File and line of one side (0: source, 1: target) of a pair."""
+        return f"{self._paths[side]}:{self._lines[index]}"
+
+    def places(self, side: int = 0) -> list[str]:
+        """`where` of every pair."""
+        return [self.where(index, side) for index in range(len(self))]
+
+
+def read_pairs(source_path: str | Path, target_path: str | Path | None = None) -> ParallelText:
+    """Return the pairs (source, target) of two files, or of one file with a tab in each line.
+
+    Two files: equal line numbers belong together.  One file: source, tab, target; what follows
+    after another tab (a licence, an id) is left out.  A pair with a blank side teaches nothing and
+    is left out as well; how many were is reported as a warning of the logger `tinyfm.text`, which
+    Python prints to stderr by default.
+
+    Raises InputError, naming file and line: files of unequal length, a line without a tab, no pair
+    that is left, and all that `read_lines` raises.
+    """
+    if target_path is None:
+        pairs, paths = _split_at_tabs(source_path), [str(source_path)] * 2
+    else:
+        sources, targets = read_lines(source_path), read_lines(target_path)
+        if len(sources) != len(targets):
+            raise InputError(
+                f"{source_path} has {len(sources)} lines and {target_path} has {len(targets)}; "
+                "line n of one must be the translation of line n of the other"
+            )
+        pairs, paths = (
+            list(zip(sources, targets, strict=True)),
+            [str(source_path), str(target_path)],
         )
-    pairs = [pair for pair in zip(sources, targets, strict=True) if all(map(str.strip, pair))]
-    if not pairs:
-        raise InputError(f"{source_path} and {target_path}: every pair of lines has a blank side")
-    if dropped := len(sources) - len(pairs):
+    lines = [number for number, pair in enumerate(pairs, 1) if all(map(str.strip, pair))]
+    names = " and ".join(dict.fromkeys(paths))
+    if not lines:
+        raise InputError(f"{names}: every pair has a blank side")
+    if dropped := len(pairs) - len(lines):
         logger.warning(
-            "%s, %s: dropped %d of %d pairs, which have a blank side",
-            source_path,
-            target_path,
-            dropped,
-            len(sources),
+            "%s: dropped %d of %d pairs, which have a blank side", names, dropped, len(pairs)
         )
+    return ParallelText([pairs[number - 1] for number in lines], paths, lines)
+
+
+def _split_at_tabs(path: str | Path) -> list[tuple[str, str]]:
+    pairs = []
+    for number, line in enumerate(read_lines(path), 1):
+        source, tab, rest = line.partition("\t")
+        if not tab and line.strip():
+            raise InputError(
+                f"{path}:{number}: no tab; each line must be source, tab, target; or give two files"
+            )
+        pairs.append((source, rest.partition("\t")[0]))
     return pairs
 
 
@@ -87,7 +125,8 @@ def read_pairs(source_path: str | Path, target_path: str | Path) -> list[tuple[s
 def replacing(path: Path) -> Iterator[Path]:
     """`with replacing(path) as temporary:` write to temporary; it becomes path when all is well.
 
-    So a file is there whole or not at all, also after an interrupt or on a full disk.
+    So a file is there whole or not at all, also after an interrupt, a power cut or on a full disk.
+    An OSError names path.
     """
     temporary = path.with_name(path.name + ".partial")
     try:
@@ -95,7 +134,13 @@ def replacing(path: Path) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         yield temporary
         temporary.chmod(mode)  # safetensors lets nobody but the owner read its files
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())  # else the new name may reach the disk before the content
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # a failed write names no file
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -4,6 +4,10 @@ One step is forward and backward over `accumulate` batches, clipping, and an opt
 the rate of the schedule.  The loss is a mean over *labelled tokens*.  Batches differ in how many
 they have, so gradients are accumulated as sums over tokens and divided once by the common count:
 the result is the gradient of the concatenated batch, not a mean of means.
+
+A run can be stopped at any moment and goes on as if it had not been: what is random comes from one
+generator, and its state and the place in the data are noted at the end of each step, with the
+update, in one piece that no Ctrl-C can divide.  A step that was cut short is done again from there.
 """
 
 from __future__ import annotations
@@ -20,8 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from tinyfm.backend import keep_memory
+from tinyfm import checkpoints
+from tinyfm.backend import generator, keep_memory
+from tinyfm.checkpoints import Folder, Resumable, TrainingState, average, forget
+from tinyfm.errors import InputError
 from tinyfm.optim import Optimizer, Schedule, clip_grad_norm
+
+__all__ = ["average", "fit", "forget", "mean_loss"]
 
 
 def fit(
@@ -33,24 +42,39 @@ def fit(
     accumulate: int = 1,
     clip: float | None = 1.0,
     evaluate: Callable[[Any], dict[str, float]] | None = None,
+    folder: Folder | None = None,
+    resume: bool = False,
+    *,
     evaluate_every: int | None = None,
+    save_every: int = 500,
+    keep: int = 1,
     progress: bool | None = None,
     description: str = "training",
 ) -> list[dict[str, float]]:
-    """Train for `steps` optimizer steps; returns a record of every step, the history.
+    """Train up to step `steps`; returns the history: a record of every step from the first on.
 
     batches: dicts for `model(**batch)`, whose result has .loss and .num_labels.  As many as are
         needed are taken from the iterator, so an endless one is usual.
     clip: limit of the gradient's norm; None for no limit.
     evaluate: called with the model (in evaluation mode, nothing recorded) every evaluate_every
-        steps and after the last one; what it returns is added to the record.
+        steps and after the last one; what it returns is added to the record.  What it draws from
+        the one generator does not change the training.
+    folder: where the training is saved: before the first step, every save_every steps, after the
+        last one, and on Ctrl-C.  `batches` then needs state_dict() and load_state_dict(), with
+        states that JSON can hold, as data.Batches has them.
+    resume: go on from the folder's checkpoint, bit for bit (on a CPU) as if nothing had happened.
+        Model, optimizer and batches are made as for the first run and are put in their places.
+        Without it, a folder that holds a checkpoint is refused; `forget(folder)` removes it.
+    keep: the weights of how many checkpoints stay in the folder, for `average(folder)`.
     progress: a tqdm line with loss, rate, tokens per second and the time left, on standard error;
         None: when that is a terminal.
 
     A batch without labels is left out and said so.  A step whose loss or gradient is not finite
     changes no weight and is said; a second one in a row ends the training with FloatingPointError.
-    KeyboardInterrupt passes through between two updates, never in the middle of one.  Batches that
-    run out before the last step are a ValueError.
+    KeyboardInterrupt passes through between two updates, never in the middle of one, after saving.
+    Batches that run out before the last step are a ValueError.  InputError: a checkpoint that is
+    missing, in the way, damaged, or of another model, optimizer or data.  OSError: it cannot be
+    written, and the one before is still whole.
     """
     from tqdm import tqdm
 
@@ -59,66 +83,124 @@ def fit(
         ("steps", steps, 0),
         ("accumulate", accumulate, 1),
         ("evaluate_every", evaluate_every or 1, 1),
+        ("save_every", save_every, 1),
+        ("keep", keep, 1),
     ):
         if value < least:
             raise ValueError(f"{name} is {value}: it must be at least {least}")
     keep_memory()
     model.train()
-    history: list[dict[str, float]] = []
-    source = iter(batches)
-    shown = sys.stderr.isatty() if progress is None else progress
-    with tqdm(total=steps, desc=description, disable=not shown, unit="step", leave=True) as bar:
-        tokens, began, skipped = 0, time.perf_counter(), 0
-        while len(history) < steps:
-            step = len(history) + 1
-            loss, count = _accumulate(model, source, optimizer, accumulate, say)
-            norm = clip_grad_norm(optimizer.params, math.inf if clip is None else clip)
-            if not (math.isfinite(loss) and math.isfinite(norm)):
-                skipped += 1
-                say(f"step {step}: loss {loss}, gradient norm {norm}: not applied")
-                if skipped == 2:
-                    raise FloatingPointError(
-                        f"training stopped at step {step}: the loss or its gradient is not finite "
-                        "twice in a row; lower the learning rate or look at the data"
-                    )
-                continue
-            skipped = 0
-            rate = schedule(step)
+    state = _first_state(folder, resume, model, optimizer, batches)
+    if state.step > steps:
+        raise InputError(
+            f"{folder}: the training is at step {state.step} already, and steps is {steps}; "
+            "give more steps to go on"
+        )
+    if state.step:
+        was, now = state.history[-1]["lr"], float(optimizer.lr * schedule(state.step))
+        if was != now:
+            say(f"the learning rate of step {state.step} was {was:.4g}, and would be {now:.4g} now")
+
+    def due(every: int | None) -> bool:
+        return state.step == steps or (every is not None and state.step % every == 0)
+
+    def save() -> None:
+        if folder is not None:
             with _undivided():
-                optimizer.step(rate)
-            tokens += count
-            record = {"step": step, "loss": loss, "lr": optimizer.lr * rate, "norm": norm}
-            if evaluate and (step == steps or (evaluate_every and step % evaluate_every == 0)):
-                with model.evaluating():
-                    record |= evaluate(model)
-            history.append(record)
-            speed = tokens / (time.perf_counter() - began)
-            bar.set_postfix_str(f"loss {loss:.3f} lr {record['lr']:.2e} {speed:.0f} tokens/s")
-            bar.update()
+                checkpoints.save(folder, model, optimizer, state, save_every, keep)
+
+    source = enumerate(batches, state.taken + 1)
+    gradients = partial(_gradients, model, source, optimizer, accumulate, clip, say)
+    shown = sys.stderr.isatty() if progress is None else progress
+    tokens, began = 0, time.perf_counter()
+    with tqdm(
+        total=steps, initial=state.step, desc=description, disable=not shown, unit="step"
+    ) as bar:
+        try:
+            while True:
+                # First what is due after the last step: Ctrl-C may have cut its evaluation short.
+                if evaluate is not None and state.evaluated < state.step and due(evaluate_every):
+                    with model.evaluating(), _same_random_numbers():
+                        scores = evaluate(model)
+                    state.history[-1] |= {name: float(score) for name, score in scores.items()}
+                    state.evaluated = state.step
+                if due(save_every):
+                    save()
+                if state.step == steps:
+                    break
+                step = state.step + 1
+                loss, norm, count, numbers = _finite(gradients, step, say)
+                factor = schedule(step)
+                lr = float(optimizer.lr * factor)
+                with _undivided():
+                    optimizer.step(factor)
+                    record = {"step": step, "loss": loss, "lr": lr, "norm": norm}
+                    state.advance(record, batches, taken=numbers[-1])
+                tokens += count
+                speed = tokens / (time.perf_counter() - began)
+                bar.set_postfix_str(f"loss {loss:.3f} lr {lr:.2e} {speed:.0f} tokens/s")
+                bar.update()
+        except KeyboardInterrupt:
+            save()
+            raise
     optimizer.zero_grad()
-    return history
+    return state.history
 
 
-def _accumulate(
+def _first_state(
+    folder: Folder | None,
+    resume: bool,
     model: Any,
-    source: Iterator[dict[str, Any]],
+    optimizer: Optimizer,
+    batches: Iterable[dict[str, Any]],
+) -> TrainingState:
+    """Where the training starts: anew, or where the folder's checkpoint has put everything."""
+    if folder is None:
+        if resume:
+            raise ValueError("resume=True: give the folder of the run that shall go on")
+        return TrainingState()
+    if not isinstance(batches, Resumable):
+        raise TypeError(
+            f"batches is a {type(batches).__name__}: a training that is saved needs one with "
+            "state_dict() and load_state_dict(), as data.Batches has them; or leave folder out"
+        )
+    if resume:
+        return checkpoints.load(folder, model, optimizer, batches)
+    if checkpoints.exists(folder):
+        raise InputError(
+            f"{folder}: holds a training that can go on (resume=True); to begin anew, remove it "
+            "(training.forget) or give another folder"
+        )
+    return TrainingState(batches=batches.state_dict())
+
+
+def _gradients(
+    model: Any,
+    source: Iterator[tuple[int, dict[str, Any]]],
     optimizer: Optimizer,
     accumulate: int,
+    clip: float | None,
     say: Callable[[str], None],
-) -> tuple[float, int]:
-    """Gradients of the mean loss over the labelled tokens of `accumulate` batches, and the loss."""
+) -> tuple[float, float, int, list[int]]:
+    """Fill the clipped gradients of the mean loss over the labelled tokens of `accumulate` batches.
+
+    Returns that loss, the gradients' norm before clipping, the number of labelled tokens, and the
+    numbers of the batches.
+    """
     optimizer.zero_grad()
     total, count, empty = 0.0, 0, 0
+    numbers: list[int] = []
     while not count or accumulate > 0:
-        batch = next(source, None)
+        number, batch = next(source, (0, None))
         if batch is None:
             raise ValueError("the batches ended before the last step; give an endless iterator")
+        numbers.append(number)
         output = model(**batch)
         accumulate -= 1
         n = output.num_labels
         if not n:
             empty += 1
-            say("a batch had no labelled position and was left out")
+            say(f"batch {number} had no labelled position and was left out")
             if empty == 100:
                 raise ValueError("100 batches in one step had no labelled position")
             continue
@@ -128,12 +210,37 @@ def _accumulate(
     for p in optimizer.params:
         if p.grad is not None:
             p.grad /= count
-    return total / count, count
+    norm = clip_grad_norm(optimizer.params, math.inf if clip is None else clip)
+    return total / count, norm, count, numbers
+
+
+def _finite(gradients: Callable[[], Any], step: int, say: Callable[[str], None]) -> Any:
+    """What gradients() returns; if its loss or norm is not finite, that of the next batches."""
+    for _ in range(2):
+        loss, norm, count, numbers = gradients()
+        if math.isfinite(loss) and math.isfinite(norm):
+            return loss, norm, count, numbers
+        batch = "-".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
+        say(f"step {step}, batch {batch}: loss {loss}, gradient norm {norm}: not applied")
+    raise FloatingPointError(
+        f"training stopped at step {step}, batch {batch}: the loss or its gradient is not finite "
+        "twice in a row; lower the learning rate or look at the data"
+    )
+
+
+@contextmanager
+def _same_random_numbers() -> Iterator[None]:
+    """After the block, the one generator goes on as if the block had drawn nothing from it."""
+    before = generator().bit_generator.state
+    try:
+        yield
+    finally:
+        generator().bit_generator.state = before
 
 
 @contextmanager
 def _undivided() -> Iterator[None]:
-    """Hold back Ctrl-C until the end of the block, so that weights are never half updated."""
+    """Hold back Ctrl-C until the end of the block: an update or a checkpoint is not cut in two."""
     handler = signal.getsignal(signal.SIGINT)
     # Only the main thread gets signals, and only a handler of Python's can be put back.
     if threading.current_thread() is not threading.main_thread() or handler is None:

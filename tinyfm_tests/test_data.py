@@ -1,5 +1,6 @@
 """Length-bucketed batches."""
 
+import json
 from collections import Counter
 from itertools import islice
 
@@ -144,6 +145,21 @@ def test_a_restart_on_other_data_is_refused():
         Batches(random_pairs(11), **OPTIONS, seed=0).load_state_dict(state)
     with pytest.raises(InputError, match="max_tokens=60, this one has 70"):
         Batches(random_pairs(10), **{**OPTIONS, "max_tokens": 70}, seed=0).load_state_dict(state)
+
+
+def test_a_restart_on_other_pairs_of_the_same_number_is_refused():
+    pairs = random_pairs(10)
+    state = Batches(pairs, **OPTIONS, seed=0).state_dict()
+    for other in (pairs[1:] + pairs[:1], [*pairs[1:], ([5], [5, 5])]):
+        with pytest.raises(InputError, match=r"checksum=\d+, this one has \d+; resume it with the"):
+            Batches(other, **OPTIONS, seed=0).load_state_dict(state)
+    Batches(list(pairs), **OPTIONS, seed=1).load_state_dict(state)
+
+
+def test_a_state_survives_json():
+    batches = Batches(random_pairs(10), **OPTIONS, seed=0)
+    next(batches)
+    assert json.loads(json.dumps(batches.state_dict())) == batches.state_dict()
 
 
 def test_nothing_to_train_on_is_refused():

@@ -25,6 +25,7 @@ LAYERS = [
     "demos",
     "tinyfm",
     "training",
+    "checkpoints",
     "models",
     "pretrained",
     "generation",
@@ -40,9 +41,9 @@ LAYERS = [
     # Plain arrays and plain text: these know nothing of the engine.
     "objectives",
     "data",
+    "plot",
     "text",
     "metrics",
-    "plot",
     "errors",
 ]
 LAZY = {"tqdm", "safetensors", "tokenizers", "sacrebleu", "matplotlib", "torch", "cupy", "scipy"}

@@ -334,22 +334,12 @@ def decoder_case(s):
     return Case(module, (s.input(2, 3, 4), *[s.input(2, 2, 4)] * cross), call)
 
 
-@case(models.Transformer)
-def transformer_case(s):
-    config = models.TransformerConfig(
-        vocab_size=7,
-        d_model=4,
-        **{f"{side}_layers": 1 for side in ("encoder", "decoder")},
-        **{f"{side}_attention_heads": 2 for side in ("encoder", "decoder")},
-        **{f"{side}_ffn_dim": 5 for side in ("encoder", "decoder")},
-        activation_function="gelu",
-        max_position_embeddings=6,
-        pad_token_id=6,
-        share_embeddings=s.flag("share_embeddings"),
-        norm_first=s.flag("norm_first"),
-        positions=s.choice("sinusoidal", "learned"),
-    )
-    module = s.weighted(models.Transformer(config))
+SMALL_TRANSLATOR = {"vocab_size": 7, "d_model": 4, "pad_token_id": 6, "eos_token_id": 2}
+for side in ("encoder", "decoder"):
+    SMALL_TRANSLATOR |= {f"{side}_layers": 1, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 5}
+
+
+def translator_case(s, module):
     ids, labels = s.rng.integers(0, 6, (2, 4)), s.rng.integers(0, 6, (2, 3))
     attention_mask = np.array([[1, 1, 1, 1], [1, 1, 0, 0]])
 
@@ -357,7 +347,26 @@ def transformer_case(s):
         tinyfm.manual_seed(1)
         return module(input_ids=ids, attention_mask=attention_mask, labels=labels).loss
 
-    return Case(module, (), call)
+    return Case(s.weighted(module), (), call)
+
+
+@case(models.Transformer)
+def transformer_case(s):
+    config = models.TransformerConfig(
+        **SMALL_TRANSLATOR,
+        activation_function="gelu",
+        max_position_embeddings=6,
+        share_embeddings=s.flag("share_embeddings"),
+        norm_first=s.flag("norm_first"),
+        positions=s.choice("sinusoidal", "learned"),
+    )
+    return translator_case(s, models.Transformer(config))
+
+
+@case(models.MarianMTModel)
+def marian_case(s):
+    config = models.MarianConfig(**SMALL_TRANSLATOR, decoder_start_token_id=5)
+    return translator_case(s, models.MarianMTModel(config))
 
 
 def test_every_class_has_a_case():
@@ -385,9 +394,9 @@ def kept_off_the_kink(module):
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_gradients(cls):
-    stack = cls in (nn.Layer, nn.Encoder, nn.Decoder, models.Transformer)
-
-    fewer = 50 if cls is models.Transformer else 12 if stack else 4
+    model = issubclass(cls, models.Transformer)
+    stack = model or cls in (nn.Layer, nn.Encoder, nn.Decoder)
+    fewer = 50 if model else 12 if stack else 4
 
     @settings(max_examples=max(1, EXAMPLES // fewer))
     @given(data=st.data())

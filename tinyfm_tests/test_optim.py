@@ -137,6 +137,18 @@ def test_the_factor_of_a_schedule_scales_the_rate():
     assert_allclose(q.data, [1 - 0.5 * 0.5 * 0.1])
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_rate_from_numpy_does_not_change_the_arithmetic(kind):
+    values = np.random.default_rng(0).standard_normal((3, 100)).astype(np.float32)
+    plain, numpys = (nn.Parameter(values[0].copy()) for _ in range(2))
+    for p, number in ((plain, float), (numpys, np.float64)):
+        optimizer = kind([p], lr=number(0.1))
+        for gradient in values[1:]:
+            p.grad = gradient.copy()
+            optimizer.step(number(0.7))
+    assert_array_equal(numpys.data, plain.data, strict=True)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_zero_gradients_give_no_nan(kind):
     p = parameter([0.0, 0.0])
@@ -156,6 +168,109 @@ def test_decay_predicate_sees_the_parameter():
     optimizer.step()
     assert_allclose(weight.data, [[0.95]])
     assert_array_equal(bias.data, [1.0])
+
+
+# -- state in and out ------------------------------------------------------------------------------
+
+
+def three(dtype=np.float64, seed=0):
+    """A scalar, a matrix, and a parameter that is never reached."""
+    rng = np.random.default_rng(seed)
+    shapes = ((), (3, 2), (4,))
+    return [nn.Parameter(np.asarray(rng.standard_normal(shape), dtype)) for shape in shapes]
+
+
+def walk(optimizer, gradients):
+    for scalar, matrix in gradients:
+        for p, g in zip(optimizer.params, (scalar, matrix), strict=False):
+            p.grad = np.asarray(g, p.dtype)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(before=st.integers(0, 3), after=st.integers(1, 3))
+def test_r38_a_state_dict_goes_on_bit_for_bit(kind, dtype, before, after):
+    rng = np.random.default_rng(1)
+    gradients = [(rng.standard_normal(()), rng.standard_normal((3, 2))) for _ in range(6)]
+    whole = KINDS[kind][0](three(dtype))
+    walk(whole, gradients[: before + after])
+    first, again = KINDS[kind][0](three(dtype)), KINDS[kind][0](three(dtype, seed=9))
+    walk(first, gradients[:before])
+    for p, q in zip(first.params, again.params, strict=True):
+        q.data = p.data
+    again.load_state_dict(first.state_dict())
+    walk(again, gradients[before : before + after])
+    for p, q in zip(whole.params, again.params, strict=True):
+        assert_array_equal(q.data, p.data, strict=True)
+    for left, right in zip(whole.state_dict()["state"], again.state_dict()["state"], strict=True):
+        assert left.keys() == right.keys()
+        for name in left:
+            assert type(left[name]) is type(right[name])
+            assert_array_equal(right[name], left[name], strict=True)
+
+
+def test_a_state_dict_is_what_the_formulas_say():
+    optimizer = optim.Adam([parameter([1.0]), parameter([1.0])], betas=(0.8, 0.9))
+    for g in (1.0, 3.0):
+        optimizer.params[0].grad = np.array([g])
+        optimizer.step()
+    state = optimizer.state_dict()
+    assert state["kind"] == "Adam"
+    (entry, untouched) = state["state"]
+    assert untouched == {}
+    assert entry["t"] == 2
+    assert_allclose(entry["m"], [0.8 * 0.2 * 1 + 0.2 * 3])
+    assert_allclose(entry["v"], [0.9 * 0.1 * 1 + 0.1 * 9])
+    assert optim.SGD(three(), 0.1).state_dict() == {"kind": "SGD", "state": [{}, {}, {}]}
+
+
+def test_a_state_is_read_only_and_loading_copies_it():
+    first, again = optim.Adam([parameter([1.0], [1.0])]), optim.Adam([parameter([1.0], [1.0])])
+    first.step()
+    (entry,) = first.state_dict()["state"]
+    with pytest.raises(ValueError, match="read-only"):
+        entry["m"][...] = 0
+    again.load_state_dict(first.state_dict())
+    again.step()
+    assert (first.state[0]["t"], again.state[0]["t"]) == (1, 2)
+    assert_allclose(entry["m"], [0.1])
+
+
+def test_r38_an_update_after_loading_counts_with_python_integers():
+    """A NumPy integer from a file would turn the bias correction into float64 scalars."""
+    optimizer = optim.Adam([parameter([1.0], dtype=np.float32)])
+    moments = {"m": np.ones(1, np.float32), "v": np.ones(1, np.float32)}
+    optimizer.load_state_dict({"kind": "Adam", "state": [{"t": np.array(3), **moments}]})
+    assert type(optimizer.state[0]["t"]) is int and optimizer.state[0]["t"] == 3
+
+
+GOOD = {"t": 1, "m": np.ones(2), "v": np.ones(2)}
+
+
+@pytest.mark.parametrize(
+    "state, message",
+    [
+        ({"kind": "SGD", "state": [GOOD]}, "is of SGD, and this is Adam"),
+        ({"kind": "AdamW", "state": [GOOD]}, "is of AdamW, and this is Adam"),
+        ({"kind": "Adam", "state": []}, "of 0 parameters, not of 1"),
+        ({"kind": "Adam", "state": [GOOD, GOOD]}, "of 2 parameters, not of 1"),
+        (
+            {"kind": "Adam", "state": [GOOD | {"m": np.ones(3)}]},
+            r"parameter 0 .* m is \(3,\) float64",
+        ),
+        ({"kind": "Adam", "state": [GOOD | {"v": np.ones(2, "f")}]}, r"v is .*float32 instead of"),
+        ({"kind": "Adam", "state": [{"t": 1, "m": np.ones(2)}]}, r"\['m', 't'\] instead of"),
+        ({"kind": "Adam", "state": [GOOD | {"x": 1}]}, r"'x'\] instead of \['m', 't', 'v'\]"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_nothing_changes(state, message):
+    optimizer = optim.Adam([parameter([1.0, 2.0], gradient=[1.0, 1.0])])
+    optimizer.step()
+    before = optimizer.state
+    with pytest.raises(ValueError, match=message):
+        optimizer.load_state_dict(state)
+    assert optimizer.state is before
 
 
 # -- R33 to R35 ------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def test_r80_dropped_pairs_are_counted_and_reported(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert read_pairs(source, target) == [("a", "A"), ("d", "D")]
     assert [record.getMessage() for record in caplog.records] == [
-        f"{source}, {target}: dropped 2 of 4 pairs, which have a blank side"
+        f"{source} and {target}: dropped 2 of 4 pairs, which have a blank side"
     ]
 
 
@@ -119,6 +119,27 @@ def test_files_without_a_full_pair_are_refused(tmp_path):
     source, target = write(tmp_path / "s", b"a\n\n"), write(tmp_path / "t", b"\nB\n")
     message = error_of(read_pairs, source, target)
     assert str(source) in message and str(target) in message
+
+
+def test_pairs_from_one_file_end_at_the_second_tab(tmp_path):
+    path = write(
+        tmp_path / "pairs.tsv.gz", "Go.\t가.\tCC-BY 2.0\tid 7\n\nI see.\t알겠어.\r\n".encode()
+    )
+    assert read_pairs(path) == [("Go.", "가."), ("I see.", "알겠어.")]
+
+
+def test_a_line_without_a_tab_is_named(tmp_path):
+    path = write(tmp_path / "pairs.tsv", b"a\tA\n\nb B\n")
+    assert error_of(read_pairs, path).startswith(f"{path}:3: no tab; each line must be source, tab")
+
+
+def test_pairs_know_where_they_stand(tmp_path):
+    source = write(tmp_path / "s", b"a\n\nc\n")
+    target = write(tmp_path / "t", b"A\nB\nC\n")
+    pairs = read_pairs(source, target)
+    assert [pairs.where(1), pairs.where(1, 1)] == [f"{source}:3", f"{target}:3"]
+    both = write(tmp_path / "pairs.tsv", b"\t\nb\tB\n")
+    assert read_pairs(both).where(0, 1) == f"{both}:2"
 
 
 # Tokenizer

@@ -222,7 +222,7 @@ def test_r25_a_batch_without_labels_is_left_out_and_said(capsys):
     assert [record["loss"] for record in history] == [2]
     assert_allclose(model.weight.data, [0.5])
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "a batch had no labelled position and was left out\n")
+    assert (out, err) == ("", "batch 1 had no labelled position and was left out\n")
 
 
 def test_r25_in_an_accumulated_step_the_others_count(capsys):
@@ -270,7 +270,16 @@ def test_r39_a_bad_batch_changes_no_weight_and_is_said(bad, capsys):
     assert optimizer.state[0]["t"] == 4  # moments have not seen it
     out, err = capsys.readouterr()
     assert out == ""
-    assert re.fullmatch(rf"step 3: loss {bad}, gradient norm {bad}: not applied\n", err)
+    assert err == f"step 3, batch 3: loss {bad}, gradient norm {bad}: not applied\n"
+
+
+def test_r39_the_message_names_the_batches_of_an_accumulated_step(capsys):
+    values = [[1.0], [], [1.0], [1.0], [math.nan], [1.0], [1.0], [1.0]]
+    fit(Toy(), batches(*values), 3, accumulate=2)
+    assert capsys.readouterr().err.splitlines() == [
+        "batch 2 had no labelled position and was left out",
+        "step 3, batch 5-6: loss nan, gradient norm nan: not applied",
+    ]
 
 
 def test_r39_a_bad_gradient_under_a_finite_loss_changes_no_weight(capsys):
@@ -295,7 +304,7 @@ def test_r39_a_bad_gradient_under_a_finite_loss_changes_no_weight(capsys):
 
 def test_r39_two_bad_steps_in_a_row_end_the_training(capsys):
     model = Toy()
-    with pytest.raises(FloatingPointError, match=r"at step 2: .* not finite twice in a row"):
+    with pytest.raises(FloatingPointError, match=r"at step 2, batch 3: .* not finite twice in a"):
         fit(model, batches([1.0], [math.nan], [math.nan], [1.0]), 4, lr=0.25)
     assert_allclose(model.weight.data, [0.75])
 
@@ -405,6 +414,51 @@ def test_evaluation_within_fit():
     assert at == [2]
 
 
+def test_r66_evaluation_does_not_move_the_random_numbers():
+    """Nor does an evaluation that fails, or one that starts the generator anew."""
+
+    def train(evaluate):
+        model = tiny_transformer(dropout=0.3)
+        data = (copies(4, seed=i) for i in itertools.count())
+        fit(model, data, 4, evaluate=evaluate, evaluate_every=1)
+        return model.state_dict()
+
+    def draws(model):
+        model.generate(copies(2)["input_ids"], max_length=4)
+        return {"drawn": tinyfm.backend.generator().random()}
+
+    def seeds(model):
+        tinyfm.manual_seed(0)
+        return draws(model)
+
+    alone = train(None)
+    for evaluate in (draws, seeds):
+        for name, x in train(evaluate).items():
+            assert_array_equal(x, alone[name], strict=True)
+    before = tinyfm.backend.generator().bit_generator.state
+    with pytest.raises(ZeroDivisionError):
+        fit(Toy(), batches([1.0]), 1, evaluate=lambda model: (draws(tiny_transformer()), 1 / 0))
+    assert tinyfm.backend.generator().bit_generator.state == before
+
+
+def test_r66_evaluation_keeps_no_graph():
+    model = tiny_transformer(dropout=0.3)
+    history, _ = fit(
+        model, [copies(4)], 1, evaluate=lambda m: {"recorded": m(**copies(4)).loss.requires_grad}
+    )
+    assert history[-1]["recorded"] == 0
+
+
+def test_records_hold_plain_numbers():
+    """So that JSON can hold them: what comes from NumPy, too."""
+    rate = lambda step: np.float32(0.5)  # noqa: E731
+    history, _ = fit(
+        Toy(), batches([1.0]), 1, schedule=rate, evaluate=lambda model: {"dev": np.float32(2)}
+    )
+    assert {type(value) for value in history[0].values()} == {int, float}
+    assert (history[0]["lr"], history[0]["dev"]) == (pytest.approx(0.05), 2.0)
+
+
 # -- the progress line -----------------------------------------------------------------------------
 
 
@@ -424,7 +478,7 @@ def test_messages_and_the_progress_line_share_standard_error(capsys):
     fit(Toy(), batches([], [2.0]), 1, progress=True)
     out, err = capsys.readouterr()
     assert out == ""
-    assert "a batch had no labelled position and was left out\n" in err
+    assert "batch 1 had no labelled position and was left out\n" in err
 
 
 @pytest.mark.parametrize("progress", [False, None])
@@ -433,7 +487,10 @@ def test_without_a_terminal_there_is_no_progress_line(progress, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize("option", [{"accumulate": 0}, {"steps": -1}, {"evaluate_every": -2}])
+@pytest.mark.parametrize(
+    "option",
+    [{"accumulate": 0}, {"steps": -1}, {"evaluate_every": -2}, {"save_every": 0}, {"keep": 0}],
+)
 def test_counts_that_make_no_sense_are_refused(option):
     model = Toy()
     arguments = {"steps": 1} | option

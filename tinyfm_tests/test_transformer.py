@@ -1,6 +1,8 @@
-"""The Transformer of 2017: the model, its generation, its folders, and torch beside it."""
+"""The Transformer of 2017: the model, its switches and its generation.
 
-import json
+What it shares with other families is in test_families.py, torch stands beside it in test_torch.py.
+"""
+
 import math
 import warnings
 
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import InputError, gradcheck, masks, nn, no_grad, optim, pretrained, tensor
+from tinyfm import gradcheck, masks, nn, no_grad, optim
 from tinyfm.generation import GenerationMixin
-from tinyfm.models import Transformer, TransformerConfig
+from tinyfm.models import Transformer, TransformerConfig, num_parameters
 
 EXAMPLES = settings.default.max_examples
 SIDES = ("encoder", "decoder")
@@ -80,6 +82,101 @@ def test_presets():
             got = [getattr(config, f"{side}_{name}") for name in names]
             assert got == [layers, heads, ffn]
     assert TransformerConfig.big(dropout=0.2).dropout == 0.2
+
+
+def test_initial_values():
+    """Xavier for each projection by itself, N(0, 1 / d) for tables, zero biases, unit gains.
+
+    q, k and v are one matrix (3d, d), which torch.nn.Transformer starts as one: within
+    sqrt(6 / 4d) instead of sqrt(6 / 2d) (parity.md, trap 15).
+    """
+    model = tiny(d_model=64, encoder_ffn_dim=128, decoder_ffn_dim=128, vocab_size=2000)
+    parts = {"qkv": 3, "kv": 2}
+    for name, p in model.named_parameters():
+        module, kind = name.split(".")[-2:]
+        if module.endswith("norm"):
+            assert (p.data == (kind == "weight")).all(), name
+        elif kind == "bias":
+            assert (p.data == 0).all(), name
+        elif module != "embedding":
+            for part in np.split(p.data, parts.get(module, 1)):
+                bound = math.sqrt(6 / sum(part.shape))
+                assert 0.98 * bound < np.abs(part).max() <= bound, name
+                assert part.std() == pytest.approx(bound / math.sqrt(3), rel=0.05), name
+    table = model.embedding.weight.data
+    assert (table[0] == 0).all()  # the padding row
+    assert table[1:].std() * math.sqrt(64) == pytest.approx(1, rel=0.01)
+
+
+def test_initial_values_of_switches():
+    untied = tiny(share_embeddings=False, positions="learned", d_model=64, vocab_size=2000)
+    for table in (
+        untied.embedding,
+        untied.decoder_embedding,
+        untied.head,
+        untied.encoder_positions,
+        untied.decoder_positions,
+    ):
+        assert table.weight.data.std() == pytest.approx(1 / 8, rel=0.02)
+    narrow = tiny(init_std=0.02, d_model=64, vocab_size=2000)
+    for name, p in narrow.named_parameters():
+        if p.ndim == 2:
+            assert p.data.std() == pytest.approx(0.02, rel=0.1), name
+
+
+@pytest.mark.parametrize("preset", [TransformerConfig.base, TransformerConfig.big])
+def test_switches_change_the_number_of_parameters(preset):
+    """The exact numbers of both presets are in test_nn.py."""
+    config, plain = preset(), num_parameters(preset())
+    table = config.vocab_size * config.d_model
+    positions = 2 * config.max_position_embeddings * config.d_model
+    assert num_parameters(preset(share_embeddings=False)) == plain + 2 * table
+    assert num_parameters(preset(positions="learned")) == plain + positions
+    assert num_parameters(preset(norm_first=True)) == plain + 4 * config.d_model
+    assert num_parameters(preset(final_logits_bias=True)) == plain  # read, not learned
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("positions", ["sinusoidal", "sinusoidal_halves"])
+def test_the_input_of_the_first_layers_is_4_e_plus_p_for_a_width_of_16(positions, scaled):
+    """parity.md, traps 16 and 17: the order of the sinusoids, and sqrt(d) on both sides."""
+    model, seen = tiny(std=0.5, d_model=16, positions=positions, scale_embedding=scaled), []
+    for stack in (model.encoder, model.decoder):
+        first = stack.layers[0]
+        stack.layers[0] = lambda x, *args, first=first, **options: (
+            seen.append(x.data) or first(x, *args, **options)
+        )
+    batch = example()
+    model(**batch)
+    angles = np.arange(5)[:, None] / 10000 ** (np.arange(8) / 8)
+    waves = np.stack([np.sin(angles), np.cos(angles)], 2)  # (position, frequency, sine or cosine)
+    pe = (waves if positions == "sinusoidal" else waves.swapaxes(1, 2)).reshape(5, 16)
+    ids = np.concatenate([np.ones((2, 1), int), batch["labels"][:, :-1]], 1)
+    table = (4 if scaled else 1) * model.embedding.weight.data
+    assert_allclose(seen[0], table[batch["input_ids"]] + pe, atol=1e-14)
+    assert_allclose(seen[1], table[ids] + pe[:4], atol=1e-14)
+
+
+def test_a_bias_of_the_logits_is_added_and_not_learned():
+    model, batch = tiny(std=0.5, final_logits_bias=True, label_smoothing=0.1), example()
+    before = model.eval()(**batch).logits.data
+    bias = model.final_logits_bias.data.copy()
+    model.final_logits_bias.data = np.zeros(11)
+    without = model(**batch)
+    assert_allclose(before - bias, without.logits.data, atol=1e-12)
+    model.train()
+    model.final_logits_bias.data = bias
+    output = model(**batch)
+    logs = log_softmax(before)
+    nll = -np.take_along_axis(logs, batch["labels"][..., None], -1).mean()
+    assert output.loss.item() == pytest.approx(0.9 * nll - 0.1 * logs.mean(), rel=1e-12)
+    output.loss.backward()
+    assert model.final_logits_bias.grad is None
+    with no_grad():
+        model.eval()
+        state = model.begin(batch["input_ids"], None, np.arange(2), 4)
+        ids = np.concatenate([np.ones((2, 1), int), batch["labels"][:, :-1]], 1)
+        assert_allclose(model.step(ids, state), before[:, -1], atol=1e-12)
 
 
 def test_the_model_is_its_blocks():
@@ -173,26 +270,24 @@ def test_the_loss_is_the_mean_over_labelled_tokens():
 
 
 def test_label_smoothing_is_for_training_only():
+    """e / V on every class, over the labelled rows alone (parity.md, traps 46 and 47)."""
     model, batch = tiny(label_smoothing=0.1), example()
-    logs = log_softmax(model(**batch).logits.data)
-    nll = -np.take_along_axis(logs, batch["labels"][..., None], -1).mean()
-    smoothed = 0.9 * nll - 0.1 * logs.mean()  # e / V on every class
+    labels = batch["labels"]
+    labels[1, 2:] = -100
+    logs = log_softmax(model(**batch).logits.data)[labels >= 0]
+    nll = -np.take_along_axis(logs, labels[labels >= 0][:, None], -1).mean()
+    smoothed = 0.9 * nll - 0.1 * logs.mean()
     assert model(**batch).loss.item() == pytest.approx(smoothed, rel=1e-12)
     assert model.eval()(**batch).loss.item() == pytest.approx(nll, rel=1e-12)
 
 
-def test_r30_padding_targets_change_neither_loss_nor_gradients():
-    batch = example()
-    wider = dict(batch, labels=np.pad(batch["labels"], ((0, 0), (0, 2)), constant_values=-100))
-    results = []
-    for given_batch in (batch, wider):
-        model = tiny(label_smoothing=0.1)
-        loss = model(**given_batch).loss
-        loss.backward()
-        results.append((loss.item(), [p.grad for p in model.parameters()]))
-    assert results[1][0] == pytest.approx(results[0][0], rel=1e-12)
-    for a, b in zip(results[0][1], results[1][1], strict=True):
-        assert_allclose(b, a, atol=1e-12)
+def test_r25_without_a_labelled_position_loss_and_gradients_are_zero():
+    """parity.md, trap 49: never nan, which would poison the optimizer's moments."""
+    model, batch = tiny(std=0.4, label_smoothing=0.1), example()
+    output = model(batch["input_ids"], labels=np.full((2, 4), -100))
+    assert (output.loss.item(), output.num_labels) == (0, 0)
+    output.loss.backward()
+    assert all((p.grad == 0).all() for p in model.parameters())
 
 
 # -- tying -----------------------------------------------------------------------------------------
@@ -205,6 +300,21 @@ def test_one_matrix_serves_three_times():
     untied = tiny(share_embeddings=False)
     tables = (untied.embedding, untied.decoder_embedding, untied.head)
     assert len({id(table.weight) for table in tables}) == 3
+
+
+def test_r35_the_shared_table_is_counted_and_updated_once():
+    """parity.md, trap 70: by one sum of gradients, and its users still look at one array."""
+    model = tiny(std=0.3)
+    table, size = model.embedding.weight, 11 * 8
+    untied = tiny(share_embeddings=False)
+    counts = [sum(p.size for p in x.parameters()) for x in (model, untied)]
+    assert counts[1] - counts[0] == 2 * size
+    before = table.data.copy()
+    optimizer = optim.SGD(model.parameters(), lr=0.1)
+    model(**example()).loss.backward()
+    optimizer.step()
+    assert_allclose(table.data, before - 0.1 * table.grad, atol=1e-15)
+    assert model.decoder_embedding.weight is model.head.weight is table
 
 
 def test_the_shared_gradient_is_the_sum_of_the_three_uses():
@@ -233,11 +343,15 @@ def test_the_decoders_loss_reaches_the_source_embeddings():
     seed=st.integers(0, 2**32 - 1),
     tied=st.booleans(),
     norm_first=st.booleans(),
-    positions=st.sampled_from(["sinusoidal", "learned"]),
+    positions=st.sampled_from(["sinusoidal", "sinusoidal_halves", "learned"]),
+    scaled=st.booleans(),
+    bias=st.booleans(),
     smoothing=st.sampled_from([0.0, 0.1]),
     dropout=st.sampled_from([0.0, 0.2]),
 )
-def test_gradients_of_the_whole_model(seed, tied, norm_first, positions, smoothing, dropout):
+def test_gradients_of_the_whole_model(
+    seed, tied, norm_first, positions, scaled, bias, smoothing, dropout
+):
     """Along directions in every parameter, the thrice-used table included; padding on both sides.
 
     No padding id stands in the target: its row is zero by decree (R15), not by measurement.
@@ -248,6 +362,8 @@ def test_gradients_of_the_whole_model(seed, tied, norm_first, positions, smoothi
         share_embeddings=tied,
         norm_first=norm_first,
         positions=positions,
+        scale_embedding=scaled,
+        final_logits_bias=bias,
         label_smoothing=smoothing,
         activation_function="gelu",
         max_position_embeddings=5,
@@ -268,31 +384,6 @@ def test_gradients_of_the_whole_model(seed, tied, norm_first, positions, smoothi
 
 
 # -- who sees whom ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("padded", [True, False])
-def test_r19_logits_never_depend_on_later_tokens(training, padded):
-    model = tiny(std=0.4).train(training)
-    source, ids = example()["input_ids"], example(target=8)["labels"]
-    options = {}
-    if padded:
-        options["attention_mask"] = np.array([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
-        options["decoder_attention_mask"] = np.array([[1] * 8, [1] * 7 + [0]])
-    before = model(source, decoder_input_ids=ids, **options).logits.data
-    changed = ids.copy()
-    changed[:, 5] = 3 + (changed[:, 5] - 2) % 8  # another token
-    after = model(source, decoder_input_ids=changed, **options).logits.data
-    assert np.abs(after - before)[:, :5].max() == 0
-    assert (np.abs(after - before)[:, 5].max(-1) > 1e-3).all()
-
-
-def test_r22_source_padding_never_changes_the_logits():
-    model, ids = tiny(std=0.4), np.array([[1, 4, 5]])
-    alone = model(np.array([[5, 6, 7, 8]]), decoder_input_ids=ids).logits.data
-    wide, mask = np.array([[5, 6, 7, 8, 1, 1]]), np.array([[1, 1, 1, 1, 0, 0]])
-    assert_allclose(model(wide, mask, ids).logits.data, alone, atol=1e-12)
-    assert np.abs(model(wide, None, ids).logits.data - alone).max() > 1e-2
 
 
 def test_r22_no_gradient_reaches_source_padding():
@@ -360,40 +451,6 @@ def test_output_attentions():
     plain = model(**batch, attention_mask=mask)
     assert not hasattr(plain, "cross_attentions")
     assert plain.loss.item() == output.loss.item()
-
-
-# -- R32: sanity -----------------------------------------------------------------------------------
-
-
-def small_model(vocab):
-    """2 + 2 layers, width 64, float32."""
-    widths = {f"{side}_ffn_dim": 128 for side in SIDES}
-    heads = {f"{side}_attention_heads": 4 for side in SIDES}
-    return tiny(dtype=np.float32, vocab_size=vocab, d_model=64, **widths, **heads)
-
-
-@pytest.mark.parametrize("vocab", [100, 2000])
-def test_r32_the_initial_loss_is_near_that_of_guessing(vocab):
-    loss = small_model(vocab)(**example(4, 12, 12, vocab=vocab)).loss.item()
-    assert math.log(vocab) < loss < math.log(vocab) + 1.0
-
-
-@pytest.mark.parametrize("vocab", [100, 2000])
-def test_r32_one_batch_is_overfitted(vocab):
-    model, batch = small_model(vocab), example(4, 12, 12, vocab=vocab)
-    optimizer = optim.Adam(model.parameters(), lr=3e-3)
-    for step in range(1, 301):
-        optimizer.zero_grad()
-        loss = model(**batch).loss
-        if loss.item() < 0.05:
-            break
-        loss.backward()
-        optimizer.step(min(1.0, step / 20))
-    assert loss.item() < 0.05
-    other = example(4, 12, 12, seed=1, vocab=vocab)["input_ids"]
-    ids = np.ones((4, 1), int)
-    outputs = [model(x, decoder_input_ids=ids).logits.data for x in (batch["input_ids"], other)]
-    assert np.abs(outputs[0] - outputs[1]).max() > 0.1
 
 
 # -- generation ------------------------------------------------------------------------------------
@@ -516,7 +573,7 @@ def test_r21_r61_steps_give_the_logits_of_the_whole(sizes):
 
 
 def test_r22_rows_may_repeat_a_source_and_be_reordered():
-    """What beam search does: memory, mask and caches follow their rows."""
+    """What beam search does: memory, mask and caches follow their rows (traps 68 and 69)."""
     model = tiny(std=0.4).eval()
     source, ids = example()["input_ids"], example(3, target=4)["labels"]
     mask = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
@@ -572,536 +629,3 @@ def test_r66_the_mode_is_restored_when_generation_fails():
         model.generate(np.array([[11]]))
     assert model.training
     assert model(**example()).loss.requires_grad
-
-
-# -- folders ---------------------------------------------------------------------------------------
-
-
-def saved(folder, **changes):
-    model = tiny(dtype=np.float32, std=0.5, **changes).eval()
-    model.save_pretrained(folder)
-    return model
-
-
-def change_config(folder, **changes):
-    path = folder / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(config | changes), encoding="utf-8")
-
-
-def complaint(folder, name):
-    """The InputError that both ways of opening give: one line that names the file."""
-    for opened in (Transformer.from_pretrained, pretrained.load):
-        with pytest.raises(InputError) as caught:
-            opened(folder)
-        message = str(caught.value)
-        assert "\n" not in message
-        assert str(name) in message
-    return message
-
-
-@pytest.mark.parametrize("changes", [{}, {"share_embeddings": False, "positions": "learned"}])
-@pytest.mark.parametrize("opened", [pretrained.load, Transformer.from_pretrained])
-def test_saved_and_opened_gives_the_same_logits_bit_for_bit(changes, opened, tmp_path):
-    model = saved(tmp_path / "new" / "folder", **changes)
-    other = opened(tmp_path / "new" / "folder")
-    assert type(other) is Transformer and not other.training
-    assert other.config == model.config
-    batch = example()
-    assert_array_equal(other(**batch).logits.data, model(**batch).logits.data, strict=True)
-    assert (other.embedding.weight is other.head.weight) == (not changes)
-
-
-def test_opened_in_another_dtype(tmp_path):
-    saved(tmp_path)
-    model = pretrained.load(tmp_path, dtype=np.float64)
-    assert {p.dtype for p in model.parameters()} == {np.dtype(np.float64)}
-
-
-def test_the_folder_names_its_class_and_keeps_a_shared_table_once(tmp_path):
-    from safetensors.numpy import load_file
-
-    model = saved(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
-    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
-    assert config["architectures"] == ["Transformer"]
-    assert (config["model_type"], config["d_model"]) == ("transformer", 8)
-    assert load_file(tmp_path / "model.safetensors").keys() == model.state_dict().keys()
-
-
-def test_a_config_ignores_unknown_keys():
-    config = TransformerConfig.from_dict({"d_model": 64, "torch_dtype": "float16", "new": [1]})
-    assert config == TransformerConfig(d_model=64)
-
-
-def test_a_missing_folder(tmp_path):
-    assert "no such folder" in complaint(tmp_path / "none", tmp_path / "none")
-
-
-def test_a_folder_without_config(tmp_path):
-    assert "config.json" in complaint(tmp_path, tmp_path)
-
-
-def test_a_folder_without_weights(tmp_path):
-    saved(tmp_path)
-    (tmp_path / "model.safetensors").unlink()
-    complaint(tmp_path, tmp_path / "model.safetensors")
-
-
-DAMAGED = ["{", "", "[]", '"x"', "[" * 10, '{"architectures": 5}', '{"architectures": [["x"]]}']
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_config(text, tmp_path):
-    saved(tmp_path)
-    (tmp_path / "config.json").write_text(text, encoding="utf-8")
-    complaint(tmp_path, tmp_path / "config.json")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"d_model": 0},
-        {"d_model": "wide"},
-        {"d_model": 7},  # not a multiple of the heads
-        {"encoder_attention_heads": 0},
-        {"encoder_layers": 2.5},
-        {"vocab_size": -1},
-        {"pad_token_id": 10**6},
-        {"eos_token_id": None},
-        {"dropout": "x"},
-        {"activation_function": ["relu"]},
-        {"activation_function": "tan"},
-        {"positions": 3},
-    ],
-    ids=str,
-)
-def test_a_config_with_impossible_values(change, tmp_path):
-    saved(tmp_path)
-    change_config(tmp_path, **change)
-    complaint(tmp_path, tmp_path)
-
-
-def test_damaged_weights(tmp_path):
-    saved(tmp_path)
-    path = tmp_path / "model.safetensors"
-    for content in (path.read_bytes()[:-5], b"", b"nonsense"):
-        path.write_bytes(content)
-        complaint(tmp_path, path)
-
-
-def test_weights_that_do_not_fit_the_config(tmp_path):
-    saved(tmp_path)
-    change_config(tmp_path, vocab_size=12)
-    message = complaint(tmp_path, tmp_path)
-    assert "embedding.weight is (11, 8) instead of (12, 8)" in message
-
-
-def test_a_folder_of_another_class(tmp_path):
-    saved(tmp_path)
-    change_config(tmp_path, architectures=["BertModel"])
-    assert "BertModel" in complaint(tmp_path, tmp_path / "config.json")
-
-
-class Stopped(Exception):
-    pass
-
-
-@pytest.mark.parametrize("before", [True, False], ids=["over an old one", "new"])
-@pytest.mark.parametrize("failing", ["weights", "config"])
-def test_nothing_is_half_written_when_writing_fails(before, failing, tmp_path, monkeypatch):
-    if before:
-        saved(tmp_path)
-    content = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def half(path):
-        path.write_bytes(b"half of it")
-        raise Stopped
-
-    model = tiny(seed=1, dtype=np.float32)
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        if failing == "weights":
-            patch.setattr("safetensors.numpy.save_file", lambda state, path: half(path))
-        else:
-            patch.setattr("pathlib.Path.write_text", lambda path, *a, **b: half(path))
-        model.save_pretrained(tmp_path)
-    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    if failing == "weights":
-        assert left == content
-    else:  # the weights came first, and are whole
-        assert left.keys() == content.keys() | {"model.safetensors"}
-        assert left.get("config.json") == content.get("config.json")
-        if before:
-            loaded = pretrained.load(tmp_path).state_dict()
-            assert_array_equal(loaded["embedding.weight"], model.embedding.weight.data)
-
-
-def test_r54_the_config_is_utf8_and_may_begin_with_a_byte_order_mark(tmp_path):
-    saved(tmp_path)
-    path = tmp_path / "config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    text = json.dumps(config | {"note": "나는 학생입니다"}, ensure_ascii=False)
-    path.write_bytes(b"\xef\xbb\xbf" + text.encode("utf-8"))
-    assert pretrained.load(tmp_path).config.d_model == 8
-    path.write_bytes(text.encode("euc-kr"))
-    complaint(tmp_path, path)
-
-
-# -- beside torch: float64, random weights everywhere ----------------------------------------------
-
-
-def random_parameters(module, seed=1):
-    rng = np.random.default_rng(seed)
-    module.to(dtype=np.float64)
-    for p in module.parameters():
-        p.data = 0.5 * rng.standard_normal(p.shape)
-    return module
-
-
-def copied(target, *sources):
-    """Writes tinyfm parameters, one below the other, into torch's; the pair, for its gradients."""
-    import torch
-
-    with torch.no_grad():
-        target.copy_(torch.tensor(np.concatenate([p.data for p in sources])))
-    return target, sources
-
-
-def copy_linear(theirs, ours):
-    return [copied(theirs.weight, ours.weight), copied(theirs.bias, ours.bias)]
-
-
-def copy_attention(theirs, ours):
-    inputs = [ours.q, ours.kv] if ours.cross else [ours.qkv]
-    return [
-        copied(theirs.in_proj_weight, *(x.weight for x in inputs)),
-        copied(theirs.in_proj_bias, *(x.bias for x in inputs)),
-        *copy_linear(theirs.out_proj, ours.out),
-    ]
-
-
-def copy_layer(theirs, ours):
-    pairs = copy_attention(theirs.self_attn, ours.attention)
-    norms = [ours.attention_norm]
-    if ours.cross is not None:
-        pairs += copy_attention(theirs.multihead_attn, ours.cross)
-        norms.append(ours.cross_norm)
-    norms.append(ours.feed_forward_norm)
-    for i, norm in enumerate(norms, 1):
-        pairs += copy_linear(getattr(theirs, f"norm{i}"), norm)
-    pairs += copy_linear(theirs.linear1, ours.feed_forward.up)
-    return pairs + copy_linear(theirs.linear2, ours.feed_forward.down)
-
-
-def copy_stack(theirs, ours):
-    pairs = []
-    for a, b in zip(theirs.layers, ours.layers, strict=True):
-        pairs += copy_layer(a, b)
-    return pairs + (copy_linear(theirs.norm, ours.norm) if ours.norm is not None else [])
-
-
-def same_parameter_gradients(pairs):
-    for target, sources in pairs:
-        grads = np.concatenate([p.grad for p in sources])
-        assert_allclose(grads, target.grad.numpy(), atol=1e-10)
-
-
-def same_everywhere(theirs, ours, pairs, *inputs):
-    """Results of both functions, and every gradient, from one random upstream gradient."""
-    import torch
-
-    other_inputs = [torch.tensor(x, requires_grad=True) for x in inputs]
-    own_inputs = [tensor(x, requires_grad=True) for x in inputs]
-    wanted, got = theirs(*other_inputs), ours(*own_inputs)
-    assert_allclose(got.data, wanted.detach().numpy(), atol=1e-10)
-    upstream = np.random.default_rng(99).standard_normal(got.shape)
-    wanted.backward(torch.tensor(upstream))
-    got.backward(upstream)
-    for x, y in zip(own_inputs, other_inputs, strict=True):
-        assert_allclose(x.grad, y.grad.numpy(), atol=1e-10)
-    same_parameter_gradients(pairs)
-
-
-def normal(*shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape)
-
-
-@pytest.mark.parity
-def test_linear_equals_torchs():
-    import torch
-
-    ours = random_parameters(nn.Linear(4, 3))
-    theirs = torch.nn.Linear(4, 3, dtype=torch.float64)
-    same_everywhere(theirs, ours, copy_linear(theirs, ours), normal(2, 5, 4))
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("eps", [1e-5, 1e-12, 0.1])
-def test_layer_norm_equals_torchs(eps):
-    import torch
-
-    ours = random_parameters(nn.LayerNorm(6, eps))
-    theirs = torch.nn.LayerNorm(6, eps, dtype=torch.float64)
-    same_everywhere(theirs, ours, copy_linear(theirs, ours), normal(2, 5, 6))
-
-
-@pytest.mark.parity
-def test_rms_norm_equals_torchs():
-    import torch
-
-    ours = random_parameters(nn.RMSNorm(6))
-    theirs = torch.nn.RMSNorm(6, eps=1e-6, dtype=torch.float64)
-    same_everywhere(theirs, ours, [copied(theirs.weight, ours.weight)], normal(2, 5, 6))
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("padding", [None, 2])
-def test_embedding_equals_torchs(padding):
-    import torch
-
-    ours = random_parameters(nn.Embedding(7, 3, padding))
-    theirs = torch.nn.Embedding(7, 3, padding, dtype=torch.float64)
-    ids = np.array([[1, 2, 2, 6], [1, 1, 0, 2]])
-    pairs = [copied(theirs.weight, ours.weight)]
-    same_everywhere(lambda: theirs(torch.tensor(ids)), lambda: ours(ids), pairs)
-
-
-# tinyfm: True may look.  torch: True may not.
-SEEN = {
-    "none": None,
-    "causal": masks.causal(),
-    "padding with holes": masks.padding([[1, 0, 1, 1, 0], [1, 1, 1, 1, 1]]),
-    "allowed": masks.allowed(
-        (np.random.default_rng(5).random((2, 2, 5, 5)) < 0.6) | np.eye(5, dtype=bool)
-    ),
-    "causal and padding": masks.causal() & masks.padding([[1, 1, 1, 1, 0], [1, 1, 0, 0, 0]]),
-    "prefix": masks.prefix([2, 4]),
-}
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("kind", SEEN)
-def test_self_attention_equals_torchs(kind):
-    import torch
-
-    ours = random_parameters(nn.MultiHeadAttention(6, 2))
-    theirs = torch.nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
-    mask, blocked = SEEN[kind], None
-    if mask is not None:
-        dense = np.broadcast_to(mask.dense(2, 5, 5), (2, 2, 5, 5))
-        blocked = torch.tensor(~dense.reshape(4, 5, 5))
-    same_everywhere(
-        lambda x: theirs(x, x, x, attn_mask=blocked, need_weights=False)[0],
-        lambda x: ours(x, mask=mask),
-        copy_attention(theirs, ours),
-        normal(2, 5, 6),
-    )
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("padded", [True, False])
-def test_cross_attention_equals_torchs(padded):
-    import torch
-
-    ours = random_parameters(nn.MultiHeadAttention(6, 3, cross=True))
-    theirs = torch.nn.MultiheadAttention(6, 3, batch_first=True, dtype=torch.float64)
-    keys = np.array([[1, 1, 0, 1], [1, 0, 0, 0]], bool)
-    options = {"key_padding_mask": torch.tensor(~keys)} if padded else {}
-    same_everywhere(
-        lambda x, m: theirs(x, m, m, need_weights=False, **options)[0],
-        lambda x, m: ours(x, m, masks.padding(keys) if padded else None),
-        copy_attention(theirs, ours),
-        normal(2, 5, 6),
-        normal(2, 4, 6, seed=1),
-    )
-
-
-@pytest.mark.parity
-def test_attention_weights_equal_torchs():
-    import torch
-
-    ours = random_parameters(nn.MultiHeadAttention(6, 2))
-    theirs = torch.nn.MultiheadAttention(6, 2, batch_first=True, dtype=torch.float64)
-    copy_attention(theirs, ours)
-    x, seen = normal(2, 5, 6), []
-    ours(x, weights=seen)
-    y = torch.tensor(x)
-    wanted = theirs(y, y, y, average_attn_weights=False)[1]
-    assert_allclose(seen[0], wanted.detach().numpy(), atol=1e-10)
-
-
-def layer_config(norm_first=False, activation="relu"):
-    return nn.LayerConfig(
-        d_model=6, num_heads=2, d_ff=9, dropout=0.0, norm_first=norm_first, activation=activation
-    )
-
-
-def torch_options(norm_first, activation="relu"):
-    import torch
-
-    return {
-        "d_model": 6,
-        "nhead": 2,
-        "dim_feedforward": 9,
-        "dropout": 0.0,
-        "activation": activation,
-        "batch_first": True,
-        "norm_first": norm_first,
-        "dtype": torch.float64,
-    }
-
-
-PADDING = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]], bool)
-
-
-def blocked_padding():
-    import torch
-
-    return torch.tensor(~PADDING)
-
-
-def blocked_future(length):
-    import torch
-
-    return torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_feed_forward_equals_torchs(activation):
-    import torch
-
-    ours = random_parameters(nn.FeedForward(layer_config(activation=activation)))
-    kink = torch.nn.ReLU() if activation == "relu" else torch.nn.GELU()
-    theirs = torch.nn.Sequential(torch.nn.Linear(6, 9), kink, torch.nn.Linear(9, 6)).double()
-    pairs = copy_linear(theirs[0], ours.up) + copy_linear(theirs[2], ours.down)
-    same_everywhere(theirs, ours, pairs, normal(2, 5, 6))
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_encoder_layer_equals_torchs(norm_first, activation):
-    import torch
-
-    ours = random_parameters(nn.Layer(layer_config(norm_first, activation)))
-    theirs = torch.nn.TransformerEncoderLayer(**torch_options(norm_first, activation))
-    same_everywhere(
-        lambda x: theirs(x, src_key_padding_mask=blocked_padding()),
-        lambda x: ours(x, masks.padding(PADDING)),
-        copy_layer(theirs, ours),
-        normal(2, 5, 6),
-    )
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_decoder_layer_equals_torchs(norm_first):
-    import torch
-
-    ours = random_parameters(nn.Layer(layer_config(norm_first), True))
-    theirs = torch.nn.TransformerDecoderLayer(**torch_options(norm_first))
-    same_everywhere(
-        lambda x, m: theirs(x, m, blocked_future(4), memory_key_padding_mask=blocked_padding()),
-        lambda x, m: ours(x, masks.causal(), None, m, masks.padding(PADDING)),
-        copy_layer(theirs, ours),
-        normal(2, 4, 6),
-        normal(2, 5, 6, seed=1),
-    )
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("final_norm", [False, True])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_encoder_stack_equals_torchs(norm_first, final_norm):
-    import torch
-
-    ours = random_parameters(nn.Encoder(layer_config(norm_first), 3, final_norm))
-    theirs = torch.nn.TransformerEncoder(
-        torch.nn.TransformerEncoderLayer(**torch_options(norm_first)),
-        3,
-        torch.nn.LayerNorm(6, dtype=torch.float64) if final_norm else None,
-        enable_nested_tensor=False,
-    )
-    same_everywhere(
-        lambda x: theirs(x, src_key_padding_mask=blocked_padding()),
-        lambda x: ours(x, masks.padding(PADDING)),
-        copy_stack(theirs, ours),
-        normal(2, 5, 6),
-    )
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("final_norm", [False, True])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_decoder_stack_equals_torchs(norm_first, final_norm):
-    import torch
-
-    ours = random_parameters(nn.Decoder(layer_config(norm_first), 3, True, final_norm))
-    theirs = torch.nn.TransformerDecoder(
-        torch.nn.TransformerDecoderLayer(**torch_options(norm_first)),
-        3,
-        torch.nn.LayerNorm(6, dtype=torch.float64) if final_norm else None,
-    )
-    same_everywhere(
-        lambda x, m: theirs(x, m, blocked_future(4), memory_key_padding_mask=blocked_padding()),
-        lambda x, m: ours(x, masks.causal(), m, masks.padding(PADDING)),
-        copy_stack(theirs, ours),
-        normal(2, 4, 6),
-        normal(2, 5, 6, seed=1),
-    )
-
-
-@pytest.mark.parity
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_the_whole_model_equals_torch_nn_transformer(norm_first, tied):
-    """Logits, loss and all gradients; torch's has final norms, so ours is given them too."""
-    import torch
-
-    model = tiny(norm_first=norm_first, share_embeddings=tied, label_smoothing=0.1)
-    model.encoder = nn.Encoder(model.config.layer("encoder"), 2, final_norm=True)
-    model.decoder = nn.Decoder(model.config.layer("decoder"), 2, final_norm=True)
-    random_parameters(model)
-    options = {"dropout": 0.0, "batch_first": True, "norm_first": norm_first}
-    layer = torch.nn.TransformerEncoderLayer(8, 2, 12, **options, dtype=torch.float64)
-    encoder = torch.nn.TransformerEncoder(
-        layer, 2, torch.nn.LayerNorm(8, dtype=torch.float64), enable_nested_tensor=False
-    )
-    other = torch.nn.Transformer(
-        8, 2, 2, 2, 12, custom_encoder=encoder, **options, dtype=torch.float64
-    )
-    pairs = copy_stack(other.encoder, model.encoder) + copy_stack(other.decoder, model.decoder)
-    own_tables = (model.embedding, model.decoder_embedding, model.head)
-    tables = [torch.tensor(x.weight.data.copy(), requires_grad=True) for x in own_tables]
-    batch = example()
-    batch["labels"][1, 2:] = -100
-    batch["decoder_input_ids"] = np.array([[1, 3, 4, 5], [1, 6, 7, 7]])
-    pe = torch.tensor(nn.sinusoids(5, 8))
-
-    def embedded(table, ids):
-        return table[torch.tensor(ids)] * math.sqrt(8) + pe[: ids.shape[1]]
-
-    hidden = other(
-        embedded(tables[0], batch["input_ids"]),
-        embedded(tables[1], batch["decoder_input_ids"]),
-        tgt_mask=blocked_future(4),
-        src_key_padding_mask=blocked_padding(),
-        memory_key_padding_mask=blocked_padding(),
-    )
-    logits = hidden @ tables[2].T
-    wanted = torch.nn.functional.cross_entropy(
-        logits.reshape(8, 11), torch.tensor(batch["labels"].ravel()), label_smoothing=0.1
-    )
-    output = model(**batch, attention_mask=PADDING.astype(int))
-    assert_allclose(output.logits.data, logits.detach().numpy(), atol=1e-10)
-    assert output.loss.item() == pytest.approx(wanted.item(), abs=1e-10)
-    wanted.backward()
-    output.loss.backward()
-    same_parameter_gradients(pairs)
-    grads = [table.grad.numpy() for table in tables]
-    if tied:
-        assert_allclose(model.embedding.weight.grad, sum(grads), atol=1e-10)
-    else:
-        for ours, grad in zip(own_tables, grads, strict=True):
-            assert_allclose(ours.weight.grad, grad, atol=1e-10)

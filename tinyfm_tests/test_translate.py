@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tinyfm
-from tinyfm import cuda, pretrained
+from tinyfm import cuda, data, pretrained
 from tinyfm.demos import translate
 
 ROOT = Path(tinyfm.__file__).parent.parent
@@ -30,7 +30,8 @@ TINY = [
         "d-model": 16, "layers": 1, "heads": 2, "ffn": 16, "vocab-size": 200, "max-tokens": 300,
     }.items()
 ]  # fmt: skip
-FOLDER = ["config.json", "model.safetensors", "tokenizer.json"]
+MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
+FOLDER = sorted([*MODEL, "checkpoint", "training.json"])
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 APPLE = "나는 사과를 먹었다."
 
@@ -114,9 +115,11 @@ def test_default_training_ends_with_a_score_and_a_folder(trained):
     assert (status, err) == (0, "")
     lines = out.splitlines()
     assert re.match(r"\d+ pairs, \d+ subwords, [\d,]+ parameters, \d+ batches an epoch", lines[0])
-    assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to translation-model$", lines[-3])
-    assert re.match(r"BLEU \d+\.\d\d on 300 sentences, greedy, in \d+ s$", lines[-2])
-    assert "smooth:exp" in lines[-1]
+    assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to translation-model$", lines[-5])
+    for line, kind in zip(lines[-4::2], ("random held-out", "compositional"), strict=True):
+        score = r"BLEU \d+\.\d\d greedy, \d+\.\d\d with 4 beams"
+        assert re.match(rf"{score}: \d+ {kind} sentences, \d+ s$", line)
+    assert "smooth:exp" in lines[-3] and lines[-3] == lines[-1]
     assert sorted(path.name for path in folder.iterdir()) == FOLDER
 
 
@@ -188,7 +191,7 @@ def test_training_and_scoring_on_files(suffix, files, tmp_path):
     )
     assert (status, err) == (0, "")
     assert out.startswith("16 pairs, ")
-    assert re.search(r"^BLEU \d+\.\d\d on 16 sentences", out, re.MULTILINE)
+    assert re.search(r"^BLEU \d+\.\d\d greedy, .*: 16 test sentences", out, re.MULTILINE)
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FOLDER
 
 
@@ -226,10 +229,10 @@ def learnt(files, tmp_path_factory):
 
 def test_files_are_learnt_and_the_folder_scores_the_same_again(learnt, files):
     folder, out = learnt
-    assert re.search(r"^BLEU 100\.00 on 16 sentences", out, re.MULTILINE)
+    assert re.search(r"^BLEU 100\.00 greedy, 100\.00 with 4 beams: 16 test", out, re.MULTILINE)
     status, again, _ = run("--model", folder, "--test", files / "source.txt", files / "target.txt")
     assert status == 0
-    assert again.startswith("BLEU 100.00 on 16 sentences")
+    assert again.startswith("BLEU 100.00 greedy, 100.00 with 4 beams: 16 test sentences")
     assert run("--model", folder, "--text", "pes najde.") == (0, "the dog finds.\n", "")
 
 
@@ -257,7 +260,7 @@ def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):
         "--model", trained[0], "--test", files / "source.txt", files / "target.txt"
     )
     assert (status, err) == (0, "")
-    assert re.match(r"BLEU \d+\.\d\d on 16 sentences", out)
+    assert re.match(r"BLEU \d+\.\d\d greedy, .*: 16 test sentences", out)
 
 
 def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
@@ -275,7 +278,7 @@ def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
             run("--model", trained[0], *arguments, stdin=stdin, env=env) for env in ({}, C_LOCALE)
         ]
         assert results[0][0] == 0 and results[0][1]
-        score = [(status, re.sub(r" in \d+ s", "", out), err) for status, out, err in results]
+        score = [(status, re.sub(r", \d+ s", "", out), err) for status, out, err in results]
         assert score[0] == score[1]
 
 
@@ -318,7 +321,14 @@ def refused(*arguments, place, **options):
         ("--lr -1", "--lr"),
         ("--seed -1", "--seed"),
         ("--device tpu", "--device: invalid choice: 'tpu'"),
-        ("--train one.txt", "--train: expected 2 arguments"),
+        ("--train a b c", "--train: give two files, or one with tabs"),
+        ("--beams 0", "--beams: give a whole number of at least 1"),
+        ("--length-penalty nan", "--length-penalty: give a number, not"),
+        ("--schedule steep", "--schedule: invalid choice: 'steep'"),
+        ("--valid a b", "--valid belongs to a training on files: give --train too"),
+        ("--model m --plot p", "--plot draws the attention in a sentence: give it with --text"),
+        ("--model m --resume", "--model translates with a saved model, --train makes one"),
+        ("--resume", "translation-model holds no training to go on with, leave --resume out"),
         ("--d-model 16 --heads 3", "--d-model 16 is not a multiple of --heads 3"),
     ],
 )
@@ -334,7 +344,7 @@ def test_unknown_option_values(arguments, said, tmp_path):
         ("source.txt", "none.txt.gz", "none.txt.gz: No such file"),
         ("source.txt", "short.txt", "short.txt has 1;"),
         ("empty.txt", "target.txt", "empty.txt: the file is empty"),
-        ("source.txt", "blank.txt", "every pair of lines has a blank side"),
+        ("source.txt", "blank.txt", "every pair has a blank side"),
         ("source.txt", "invalid.txt", "invalid.txt:5: not valid UTF-8"),
         ("source.txt", "damaged.gz", "damaged.gz: the gzip archive is cut short or damaged"),
         (".", "target.txt", "Is a directory"),
@@ -365,13 +375,13 @@ def test_a_missing_model_folder(tmp_path):
     assert f"{tmp_path / 'nowhere'}: no such folder" in said
 
 
-@pytest.mark.parametrize("name", FOLDER)
+@pytest.mark.parametrize("name", MODEL)
 def test_a_model_folder_that_lacks_a_file(name, model, tmp_path):
     (model / name).unlink()
     assert name in refused("--model", model, "--text", APPLE, place=tmp_path)
 
 
-@pytest.mark.parametrize("name", FOLDER)
+@pytest.mark.parametrize("name", MODEL)
 @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00"], ids=repr)
 def test_a_model_folder_with_a_damaged_file(name, content, model, tmp_path):
     (model / name).write_bytes(content)
@@ -414,10 +424,10 @@ def test_r39_a_training_that_runs_away_is_said_and_saves_nothing(tmp_path):
     status, _, err = run("--steps", 20, *TINY, "--lr", "1e30", cwd=tmp_path)
     assert status == 2
     assert "Traceback" not in err
-    assert re.match(r"translate: training stopped at step \d+: .*lower the learning rate", (
+    assert re.match(r"translate: training stopped at step \d+.*: .*lower the learning rate", (
         err.splitlines()[-1]
     ))  # fmt: skip
-    assert not list((tmp_path / "translation-model").iterdir())
+    assert not list((tmp_path / "translation-model").glob("model*"))
 
 
 # -- ends that are not bad input -------------------------------------------------------------------
@@ -427,7 +437,7 @@ def test_a_bug_shows_its_traceback(trained):
     planted = """
 import sys
 from tinyfm.demos import cli, translate
-translate.Translator.__call__ = lambda self, texts: None + 1
+translate.Translator.__call__ = lambda *arguments: None + 1
 sys.exit(cli.run(translate.main, translate.new_parser()))
 """
     status, out, err = run("--model", trained[0], "--text", APPLE, command=("-c", planted))
@@ -436,12 +446,15 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
 
 
 class Terminal:
-    """A pseudo-terminal for standard error, read by a thread so that its buffer never fills."""
+    """A pseudo-terminal that does not echo, read by a thread so that its buffer never fills."""
 
     def __init__(self):
         self._reader, self.writer = os.openpty()
         rows_and_columns = struct.pack("HHHH", 24, 120, 0, 0)  # tqdm is silent in one without
         fcntl.ioctl(self.writer, termios.TIOCSWINSZ, rows_and_columns)
+        settings = termios.tcgetattr(self.writer)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(self.writer, termios.TCSANOW, settings)
         self._bytes, self._grown = b"", threading.Condition()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -458,6 +471,9 @@ class Terminal:
                 self._grown.notify_all()
             if not new:
                 return
+
+    def type(self, keys):
+        os.write(self._reader, keys.encode())
 
     def wait_for(self, pattern):
         with self._grown:
@@ -498,7 +514,7 @@ def test_a_bug_while_writing_leaves_no_half_file(tmp_path):
 import sys
 import safetensors.numpy
 from tinyfm.demos import cli, translate
-def half(state, path):
+def half(state, path, *rest):
     path.write_bytes(b"half")
     raise OSError(28, "No space left on device", str(path))
 safetensors.numpy.save_file = half
@@ -517,23 +533,17 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
 def test_without_options_it_learns_to_translate(tmp_path):
     status, out, err = run(cwd=tmp_path)
     assert (status, err) == (0, "")
-    score = re.search(r"^BLEU (\d+\.\d\d) on 300 sentences", out, re.MULTILINE)
-    assert float(score[1]) >= 90
-    status, out, err = run("--model", tmp_path / "translation-model", "--text", APPLE)
-    assert (status, out, err) == (0, "I ate an apple.\n", "")
-
-
-def test_a_text_that_is_cut_is_said(tmp_path):
-    status, _, _ = run(*TINY, "--steps=2", "--save", tmp_path / "m")
-    assert status == 0
-    status, out, err = run("--model", tmp_path / "m", "--text", "사과 " * 600)
-    assert status == 0 and out.count("\n") == 1
-    assert err == "1 text(s) were cut to 511 subwords\n"
+    for kind, least in (("random held-out", 90), ("compositional", 70)):
+        score = rf"^BLEU (\S+) greedy, (\S+) with 4 beams: \d+ {kind} sentences"
+        assert min(map(float, re.search(score, out, re.MULTILINE).groups())) >= least
+    for beams in (1, 4):
+        apple = run("--model", "translation-model", "--text", APPLE, "--beams", beams, cwd=tmp_path)
+        assert apple == (0, "I ate an apple.\n", "")
 
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [(["--model", ""], "config.json"), (["--max-tokens", "2"], "--max-tokens 2 is less")],
+    [(["--model", ""], "config.json"), (["--max-tokens", "2"], "embedded sentence:1: ")],
 )
 def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
     status, out, err = run(*arguments, cwd=tmp_path)
@@ -561,3 +571,228 @@ def test_the_commands_of_the_readme_run(tmp_path):
         lines.append(out.count(b"\n"))
     assert lines[1:3] == [1, 3]  # the one --text, and a line for each line of lines.txt
     assert (tmp_path / "en-de" / "config.json").is_file()
+
+
+# -- files of other shapes, validation, sentences that are too long --------------------------------
+
+
+def test_one_file_with_tabs_is_as_good_as_two(files, tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\tid\n" for s, t in PAIRS), "utf-8")
+    how = ("--steps", 2, *TINY, "--beams", 1)
+    run("--train", tmp_path / "pairs.tsv", *how, "--save", tmp_path / "one")
+    run("--train", files / "source.txt", files / "target.txt", *how, "--save", tmp_path / "two")
+    one, two = (tmp_path / name / "model.safetensors" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()
+    status, out, _ = run("--model", tmp_path / "one", "--test", tmp_path / "pairs.tsv")
+    assert status == 0 and re.match(r"BLEU .*: 16 test sentences", out)
+
+
+def test_a_line_without_a_tab(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("a\tA\nb B\n", encoding="utf-8")
+    assert "pairs.tsv:2: no tab; " in refused("--train", "pairs.tsv", place=tmp_path)
+
+
+def test_validation_is_said_and_is_the_loss_of_the_model(files, tmp_path):
+    pair = (files / "source.txt", files / "target.txt")
+    status, out, err = run(
+        "--train", *pair, "--valid", *pair, "--steps", 4, *TINY, "--save", tmp_path / "m"
+    )
+    assert (status, err) == (0, "")
+    said = re.findall(r"^  validation loss (\S+), perplexity (\S+)$", out, re.MULTILINE)
+    assert len(said) >= 4
+    translator = translate.Translator.load(tmp_path / "m", "cpu")
+    encode = translator.tokenizer.encode_batch
+    pairs = list(zip(*(encode([p[i] for p in PAIRS]) for i in (0, 1)), strict=True))
+    loss = translator.model(**data.collate(pairs, 0, 2)).loss.item()
+    assert float(said[-1][0]) == pytest.approx(loss, abs=6e-4)
+    assert float(said[-1][1]) == pytest.approx(np.exp(loss), rel=1e-3)
+
+
+@pytest.fixture
+def long_files(tmp_path):
+    """The third pair has too long a target."""
+    lines = [f"{s}\n" for s, _ in PAIRS], [f"{t}\n" for _, t in PAIRS]
+    lines[1][2] = "the dog " * 40 + "\n"
+    for name, text in zip(("s", "t"), lines, strict=True):
+        (tmp_path / name).write_text("".join(text), encoding="utf-8")
+    return "s", "t"
+
+
+@pytest.mark.parametrize(
+    "option, name", [("--max-length=30", "--max-length"), ("--max-tokens=60", "--max-tokens")]
+)
+def test_a_training_pair_that_is_too_long_is_named(long_files, option, name, tmp_path):
+    place = tmp_path
+    said = refused("--train", *long_files, *TINY, option, place=place)
+    assert re.search(rf"t:3: \d+ subwords, over {name}; raise it, or .*--skip-long", said)
+    status, out, _ = run(
+        "--train", *long_files, *TINY, option, "--skip-long", "--steps=1", cwd=place
+    )
+    assert status == 0
+    assert out.startswith("left out 1 of 16 pairs, which are too long\n")
+
+
+def test_a_sentence_that_is_too_long_for_the_model_is_named(learnt, tmp_path):
+    long = "kot vidi " * 300
+    (tmp_path / "s").write_text(f"pes\n{long}\n", encoding="utf-8")
+    (tmp_path / "t").write_text("dog\nlong\n", encoding="utf-8")
+    said = r": \d+ subwords, and the model takes 256; cut the text into sentences"
+    model = ("--model", learnt[0])
+    assert re.search("s:2" + said, refused(*model, "--test", "s", "t", place=tmp_path))
+    assert re.search("--text" + said, refused(*model, "--text", long, place=tmp_path))
+    status, out, err = run(*model, stdin=f"pes\n{long}\n".encode())
+    assert status == 2 and out.count("\n") == 1
+    assert re.search("standard input:2" + said, err)
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(tmp_path):
+    """Ctrl-C anywhere in the middle, --resume in a new process: the bytes of an undisturbed one."""
+    how = ("--steps", 30, *TINY, "--accumulate", 2, "--beams", 1)
+    assert run(*how, "--save", "whole", cwd=tmp_path)[0] == 0
+    terminal = Terminal()
+    with start(*how, "--save", "parts", cwd=tmp_path, stderr=terminal.writer) as process:
+        try:
+            terminal.wait_for(rb" (?!0)\d+/30 ")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert "--resume goes on" in terminal.text()
+    assert process.returncode == 130
+    status, _, err = run("--resume", "--save", "parts", "--beams", 1, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+
+
+def test_more_steps_after_the_end(trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    status, out, _ = run("--resume", "--steps", 7, "--beams", 1, cwd=tmp_path)
+    assert status == 0
+    assert re.search(r"^loss \S+ after 7 steps", out, re.MULTILINE)
+    run("--steps", 7, *TINY, "--beams", 1, "--save", "whole", cwd=tmp_path)
+    whole = tmp_path / "whole" / "model.safetensors"
+    assert whole.read_bytes() == (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "option, said",
+    [
+        (("--lr", "0.5"), "--lr: the training in translation-model has 0.002; leave it out"),
+        (("--seed", "7"), "--seed: the training in translation-model has 0; leave it out"),
+    ],
+)
+def test_resume_takes_its_options_from_the_folder(option, said, trained, tmp_path):
+    shutil.copytree(trained[0], tmp_path / "translation-model")
+    assert said in refused("--resume", *option, place=tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["training.json", "checkpoint"])
+def test_a_damaged_training_is_named(damage, trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    for path in [folder / damage] if damage.endswith("json") else (folder / damage).iterdir():
+        path.write_bytes(b"{")
+    status, out, err = run("--resume", "--steps", 9, cwd=tmp_path)
+    assert status == 2 and "loss" not in out
+    assert damage in err and err.count("\n") == 1
+
+
+def test_fewer_steps_than_are_done(trained, tmp_path):
+    shutil.copytree(trained[0], tmp_path / "translation-model")
+    status, out, err = run("--resume", "--steps", 3, cwd=tmp_path)
+    assert status == 2 and "loss" not in out
+    assert "at step 5 already" in err and err.count("\n") == 1
+
+
+def test_a_new_training_forgets_the_old_one(trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    assert run("--steps", 5, *TINY, "--seed", 3, "--beams", 1, cwd=tmp_path)[0] == 0
+    old, new = (p / "model.safetensors" for p in (trained[0], folder))
+    assert old.read_bytes() != new.read_bytes()
+    assert run("--resume", "--seed", 3, "--beams", 1, cwd=tmp_path)[0] == 0
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_old_model(trained, tmp_path):
+    """As far as a limit on the size of files can play a full disk."""
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    planted = """
+import resource, signal, sys
+from tinyfm.demos import cli, translate
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+sys.exit(cli.run(translate.main, translate.new_parser()))
+"""
+    status, _, err = run("--resume", "--steps", 9, command=("-c", planted), cwd=tmp_path)
+    assert status == 2
+    assert "Traceback" not in err and err.count("\n") == 1 and "File too large" in err
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    assert {name: (folder / name).read_bytes() for name in names} == {n: before[n] for n in names}
+    assert run("--model", folder, "--text", APPLE)[0] == 0
+    assert not list(folder.rglob("*.partial"))
+    assert run("--resume", "--steps", 9, "--beams", 1, cwd=tmp_path)[0] == 0
+
+
+# -- pictures and the prompt -----------------------------------------------------------------------
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_plots(trained, tmp_path):
+    pytest.importorskip("matplotlib")
+    status, _, _ = run("--steps", 3, *TINY, "--beams", 1, "--plot", "p", cwd=tmp_path)
+    assert status == 0
+    names = {"curves.png", "encoder.png", "decoder.png", "cross.png"}
+    assert {path.name for path in (tmp_path / "p").iterdir()} == names
+    assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "p").iterdir())
+    status, out, _ = run("--model", trained[0], "--text", APPLE, "--plot", "q", cwd=tmp_path)
+    assert status == 0 and out.count("\n") == 1
+    assert {path.name for path in (tmp_path / "q").iterdir()} == names - {"curves.png"}
+
+
+def test_plots_without_matplotlib(tmp_path):
+    planted = """
+import sys
+sys.modules["matplotlib"] = None
+from tinyfm.demos import cli, translate
+sys.exit(cli.run(translate.main, translate.new_parser()))
+"""
+    said = refused("--plot", "p", command=("-c", planted), place=tmp_path)
+    assert "pip install" in said and "plot" in said
+
+
+def test_the_attention_of_a_translation_adds_up(learnt):
+    translator = translate.Translator.load(learnt[0], "cpu")
+    maps = translator.attention("pes najde.", "the dog finds.")
+    assert "".join(maps.source).replace("▁", " ") == " pes najde.</s>"
+    assert "".join(maps.target).replace("▁", " ") == "<s> the dog finds."
+    s, t = len(maps.source), len(maps.target)
+    shapes = {"encoder": (2, s, s), "decoder": (2, t, t), "cross": (2, t, s)}
+    for name, shape in shapes.items():
+        (layer,) = getattr(maps, name)
+        assert layer.shape == shape
+        np.testing.assert_allclose(layer.sum(-1), 1, rtol=1e-5)
+    assert not np.triu(maps.decoder[0], 1).any()
+
+
+def test_r76_a_prompt_on_a_terminal(learnt):
+    """Typed at a real terminal: an answer to each line, a word on what is too long, Ctrl-D."""
+    terminal, prompts = Terminal(), 0
+    streams = dict.fromkeys(("stdin", "stdout"), terminal.writer)
+    with start("--model", learnt[0], **streams, env={"TERM": "dumb"}) as process:
+        try:
+            for line in ("pes najde.\n", "\n", "kot vidi " * 300 + "\n", "kot vidi.\n", "\x04"):
+                prompts += 1
+                terminal.wait_for(rb"(?s)" + rb"> .*" * prompts)
+                terminal.type(line)
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    shown = terminal.text()
+    assert process.returncode == 0
+    assert "the dog finds." in shown and "the cat sees." in shown
+    assert b"this line: 600 subwords, and the model takes 256" in err
+    assert err.startswith(b"One sentence a line; Ctrl-D ends.\n")

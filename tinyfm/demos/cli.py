@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, NoReturn
 
 from tinyfm import cuda
@@ -102,6 +103,34 @@ def read_stdin_lines() -> Iterator[str]:
         yield text.rstrip("\r\n")
 
 
+def on_terminal() -> bool:
+    """Whether a person types standard input and reads standard output."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
+def read_named_lines() -> Iterator[tuple[str, str]]:
+    """(line, how to name it in a message) of standard input; on a terminal with a prompt.
+
+    The prompt ends with Ctrl-D. What is typed there can be edited and called back with the arrow
+    keys where Python has readline; a line that is not UTF-8 is said and asked for again.
+    """
+    if not on_terminal():
+        for number, line in enumerate(read_stdin_lines(), start=1):
+            yield line, f"standard input:{number}"
+        return
+    with suppress(ImportError):  # not on Windows
+        import readline  # noqa: F401
+    print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
+    while True:
+        try:
+            yield input("> "), "this line"
+        except UnicodeDecodeError:
+            print("not valid UTF-8; set the terminal to UTF-8", file=sys.stderr)
+        except EOFError:
+            print()
+            return
+
+
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """--seed and --device."""
     parser.add_argument(
@@ -143,18 +172,25 @@ def seed(value: str) -> int:
 
 def positive_float(value: str) -> float:
     """A finite number above 0."""
-    number = _number(value)
-    if not 0 < number < math.inf:
+    parsed = _number(value)
+    if not 0 < parsed < math.inf:
         raise argparse.ArgumentTypeError(f"give a number above 0, not {value!r}")
-    return number
+    return parsed
+
+
+def number(value: str) -> float:
+    """A finite number."""
+    if not math.isfinite(parsed := _number(value)):
+        raise argparse.ArgumentTypeError(f"give a number, not {value!r}")
+    return parsed
 
 
 def probability(value: str) -> float:
     """A number from 0 to 1."""
-    number = _number(value)
-    if not 0 <= number <= 1:
+    parsed = _number(value)
+    if not 0 <= parsed <= 1:
         raise argparse.ArgumentTypeError(f"give a number from 0 to 1, not {value!r}")
-    return number
+    return parsed
 
 
 def text(value: str) -> str:
@@ -171,12 +207,12 @@ def text(value: str) -> str:
 
 def _whole_number(value: str, least: int) -> int:
     try:
-        number = int(value)
+        parsed = int(value)
     except ValueError:
-        number = least - 1
-    if number < least:
+        parsed = least - 1
+    if parsed < least:
         raise argparse.ArgumentTypeError(f"give a whole number of at least {least}, not {value!r}")
-    return number
+    return parsed
 
 
 def _number(value: str) -> float:

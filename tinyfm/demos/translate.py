@@ -1,11 +1,13 @@
 """Train a Transformer to translate, score it, and translate with it.
 
-    python -m tinyfm.demos.translate                learns Korean to English in a minute or two
+    python -m tinyfm.demos.translate                learns Korean to English in a few minutes
     python -m tinyfm.demos.translate --model FOLDER --text "나는 사과를 먹었다."
-    python -m tinyfm.demos.translate --model FOLDER < lines.txt
+    python -m tinyfm.demos.translate --model FOLDER < lines.txt      (on a terminal: a prompt)
     python -m tinyfm.demos.translate --train en.txt de.txt --test test.en test.de
+    python -m tinyfm.demos.translate --resume       goes on after Ctrl-C
 
 Without files it learns from the sentences of a small Korean-English grammar (korean_english.py).
+A training replaces what is in its folder (--save).
 """
 
 from __future__ import annotations
@@ -13,38 +15,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-import tinyfm
-from tinyfm import models, optim, pretrained, training
-from tinyfm.data import Batches, evaluation_batches
+from tinyfm import plot
 from tinyfm.demos import cli, korean_english
+from tinyfm.demos.translation import Say, add_training_options, settle, train
+from tinyfm.demos.translator import Translator
 from tinyfm.errors import InputError
-from tinyfm.metrics import Bleu, corpus_bleu
-from tinyfm.text import Tokenizer, read_pairs
-
-Pairs = Sequence[tuple[str, str]]
-
-# Option: (its kind, what fits the embedded sentences, what fits files of real ones, its meaning).
-TRAINING = {
-    "steps": (cli.positive_int, 600, 1500, "optimizer steps"),
-    "vocab_size": (cli.positive_int, 1000, 8000, "subwords to learn, for both languages together"),
-    "d_model": (cli.positive_int, 128, 256, "width of the model"),
-    "layers": (cli.positive_int, 2, 3, "layers of the encoder and of the decoder"),
-    "heads": (cli.positive_int, 4, 8, "attention heads"),
-    "ffn": (cli.positive_int, 512, 512, "width of the feed-forward networks"),
-    "max_tokens": (cli.positive_int, 3000, 2200, "tokens in a batch, padding included"),
-    "warmup": (cli.positive_int, 200, 400, "steps until the learning rate is at its peak"),
-    "lr": (cli.positive_float, 2e-3, 1.5e-3, "peak learning rate; it falls with step**-0.5"),
-    "dropout": (cli.probability, 0.1, 0.15, "share of the activations left out"),
-    "label_smoothing": (cli.probability, 0.1, 0.1, "weight of the uniform distribution"),
-}
-HELD_OUT = 300  # embedded sentences that are tested and not trained on
-LONGEST = 256  # tokens; longer pairs are left out of training
+from tinyfm.text import ParallelText, read_pairs
 
 
 def new_parser() -> cli.Parser:
@@ -54,8 +33,12 @@ def new_parser() -> cli.Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     work = parser.add_argument_group("what to do")
-    files: dict[str, Any] = {"nargs": 2, "metavar": ("SOURCE", "TARGET")}
-    work.add_argument("--train", **files, help="learn from these files, line n with line n (.gz)")
+    files: dict[str, Any] = {"nargs": "+", "metavar": ("SOURCE", "TARGET")}
+    work.add_argument(
+        "--train", **files, help="learn from these files, line n with line n; or from one file "
+        "with source, tab, target in each line (all may be .gz)",
+    )  # fmt: skip
+    work.add_argument("--valid", **files, help="show the loss on these files while learning")
     work.add_argument("--test", **files, help="score these files (BLEU)")
     work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
     work.add_argument(
@@ -65,203 +48,131 @@ def new_parser() -> cli.Parser:
         help="where the trained model goes (default: %(default)s)",
     )
     work.add_argument(
+        "--resume", action="store_true", help="go on with the training in the --save folder, with "
+        "its options; --steps may be more",
+    )  # fmt: skip
+    work.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="translate this; without it, after --model, "
         "each line of standard input",
     )  # fmt: skip
-    how = parser.add_argument_group("how to train")
-    for name, (kind, embedded, files_default, meaning) in TRAINING.items():
-        how.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar="N" if kind is cli.positive_int else "X",
-            help=f"{meaning} (default: {embedded}; with --train {files_default})",
-        )
+    work.add_argument(
+        "--plot", metavar="FOLDER", help="draw the curves of the training and the attention in "
+        "--text or a sample (needs matplotlib)",
+    )  # fmt: skip
+    search = parser.add_argument_group("how to search")
+    search.add_argument(
+        "--beams", type=cli.positive_int, default=4, metavar="N", help="sentences that are "
+        "followed at a time; 1: the most probable subword each time (default: %(default)s)",
+    )  # fmt: skip
+    search.add_argument(
+        "--length-penalty", type=cli.number, default=1.0, metavar="X", help="above 0 favours long "
+        "translations: score = log-probability / length**X (default: %(default)s)",
+    )  # fmt: skip
+    add_training_options(parser)
     cli.add_common_options(parser)
+    parser.set_defaults(seed=None)
     return parser
 
 
 def main(args: argparse.Namespace) -> None:
-    for name, (_, embedded, files_default, _) in TRAINING.items():
-        if getattr(args, name) is None:
-            setattr(args, name, files_default if args.train else embedded)
     from tqdm import tqdm
 
+    check(args)
+    settle(args)
     device = cli.choose_device(args)
-    if args.model is not None and args.train:
-        raise InputError("--model translates with a saved model, --train makes one: give one only")
     # Files are read before anything else is done: a mistake in a name shall not cost a training.
-    test = read_pairs(*args.test) if args.test else None
+    tests = {"test sentences": read_pairs(*args.test)} if args.test else {}
+    if args.plot:
+        plot.check()
+        Path(args.plot).mkdir(parents=True, exist_ok=True)
     quiet = args.text is not None or (args.model is not None and not args.test)
 
     def say(message: str) -> None:  # around the progress line, where there is one
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
+    pairs = ParallelText([], ["", ""], [])
     if args.model is not None:
         translator = Translator.load(args.model, device)
     else:
-        pairs = read_pairs(*args.train) if args.train else None
-        if pairs is None:
-            pairs, held_out = korean_english.split(korean_english.corpus(), HELD_OUT)
-            test = test or held_out
-        translator = train(pairs, args, device, say)
-    if test:
-        began = time.perf_counter()
-        bleu = translator.score(test)
-        took = time.perf_counter() - began
-        say(f"BLEU {bleu.score:.2f} on {len(test)} sentences, greedy, in {took:.0f} s")
-        say(f"     {bleu.signature}")
-    if args.text is not None:
-        print(translator([args.text])[0])
-    elif args.model is not None and not args.test:
-        for line in cli.read_stdin_lines():
-            print(translator([line])[0])
-
-
-class Translator:
-    """A model and its tokenizer: texts in, texts out."""
-
-    def __init__(self, model: models.Transformer, tokenizer: Tokenizer) -> None:
-        self.model, self.tokenizer = model, tokenizer
-
-    @classmethod
-    def load(cls, folder: str, device: str) -> Translator:
-        model = pretrained.load(folder)
-        if not isinstance(model, models.Transformer):
-            raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
-        tokenizer = Tokenizer.load(folder)
-        if len(tokenizer) != model.config.vocab_size:
-            raise InputError(
-                f"{folder}: the tokenizer has {len(tokenizer)} subwords and the model "
-                f"{model.config.vocab_size}; they do not belong together"
-            )
-        return cls(model.to(device), tokenizer)
-
-    def save(self, folder: str) -> None:
-        self.model.save_pretrained(folder)
-        self.tokenizer.save(folder)
-
-    def __call__(self, texts: Sequence[str], max_tokens: int = 4000) -> list[str]:
-        """The translation of each text, greedy; a blank text gives a blank one."""
-        sources = self.tokenizer.encode_batch(texts)
-        limit = self.model.config.max_position_embeddings
-        results = [""] * len(texts)
-        full = [i for i, ids in enumerate(sources) if ids]
-        pairs: list[tuple[list[int], list[int]]] = [(sources[i][: limit - 1], []) for i in full]
-        if cut := sum(len(sources[i]) >= limit for i in full):
-            print(f"{cut} text(s) were cut to {limit - 1} subwords", file=sys.stderr)
-        tokenizer = self.tokenizer
-        for indexes, batch in evaluation_batches(
-            pairs, max_tokens=max_tokens, pad_id=tokenizer.pad_id, eos_id=tokenizer.eos_id
-        ):
-            length = batch["input_ids"].shape[1]
-            made = self.model.generate(
-                batch["input_ids"], batch["attention_mask"], max_length=min(2 * length + 10, limit)
-            )
-            for i, ids in zip(indexes, made, strict=True):
-                results[full[i]] = tokenizer.decode(ids.tolist())
-        return results
-
-    def score(self, pairs: Pairs) -> Bleu:
-        """Corpus BLEU of the translations of all sources against the targets."""
-        return corpus_bleu(self([source for source, _ in pairs]), [target for _, target in pairs])
-
-
-def train(
-    pairs: Pairs, args: argparse.Namespace, device: str, say: Callable[[str], None]
-) -> Translator:
-    """Learn a vocabulary and a model from pairs of texts; saved to --save, also on Ctrl-C."""
-    if args.d_model % args.heads:
-        raise InputError(f"--d-model {args.d_model} is not a multiple of --heads {args.heads}")
-    Path(args.save).mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    tinyfm.manual_seed(args.seed)
-    tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
-    translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
-    batches = new_batches(pairs, tokenizer, args, say)
-    count = sum(p.size for p in translator.model.parameters())
-    say(
-        f"{len(pairs)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
-        f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
-    )
-    samples = [pairs[i] for i in np.random.default_rng(args.seed).integers(len(pairs), size=3)]
-
-    def show(model: Any) -> dict[str, float]:
-        made = translator([source for source, _ in samples])
-        for (source, target), translation in zip(samples, made, strict=True):
-            say(f"  {source}\n    -> {translation}\n       ({target})")
-        return {}
-
-    parameters = translator.model.parameters()
-    optimizer = optim.Adam(parameters, lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-    began = time.perf_counter()
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # fit says it in words
-            history = training.fit(
-                translator.model,
-                batches,
-                optimizer,
-                inverse_root(args.lr, args.warmup),
-                args.steps,
-                evaluate=show,
-                evaluate_every=-(-args.steps // 3),
-            )
-    except FloatingPointError as error:
-        raise InputError(str(error)) from error
-    except KeyboardInterrupt:
-        translator.save(args.save)
-        print(f"stopped; what was learnt is in {args.save}", file=sys.stderr)
-        raise
-    translator.save(args.save)
-    loss, took = history[-1]["loss"], time.perf_counter() - began
-    say(f"loss {loss:.3f} after {len(history)} steps, {took:.0f} s; saved to {args.save}")
-    return translator
-
-
-def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transformer:
-    sides: dict[str, Any] = {}
-    for side in ("encoder", "decoder"):
-        sides[f"{side}_layers"] = args.layers
-        sides[f"{side}_attention_heads"] = args.heads
-        sides[f"{side}_ffn_dim"] = args.ffn
-    return models.Transformer(
-        models.TransformerConfig(
-            vocab_size=len(tokenizer),
-            d_model=args.d_model,
-            dropout=args.dropout,
-            label_smoothing=args.label_smoothing,
-            pad_token_id=tokenizer.pad_id,
-            bos_token_id=tokenizer.bos_id,
-            eos_token_id=tokenizer.eos_id,
-            decoder_start_token_id=tokenizer.bos_id,
-            **sides,
+        if args.train:
+            pairs = read_pairs(*args.train)
+        else:
+            parts = korean_english.split()
+            pairs = embedded(parts.train)
+            tests = tests or {
+                "random held-out sentences": embedded(parts.random),
+                "compositional sentences": embedded(parts.compositional),
+            }
+        valid = read_pairs(*args.valid) if args.valid else None
+        translator = train(pairs, valid, list(tests.values()), args, device, say)
+    for name, test in tests.items():
+        report(translator, name, test, args, say)
+    if args.plot:
+        samples = (
+            [args.text] if args.text is not None else [s for s, _ in (*tests.values(), pairs)[0]]
         )
-    )
+        draw_attention(translator, samples[0], args)
+        say(f"plots are in {args.plot}")
+    if args.text is not None:
+        print(translator([args.text], args.beams, args.length_penalty, ["--text"])[0])
+    elif args.model is not None and not args.test:
+        serve(translator, args)
 
 
-def new_batches(
-    pairs: Pairs, tokenizer: Tokenizer, args: argparse.Namespace, say: Callable[[str], None]
-) -> Batches:
-    """Batches of the pairs' ids; what is too long for the model or a batch is left out and said."""
-    sides = (tokenizer.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
-    encoded = list(zip(*sides, strict=True))
-    longest = min(LONGEST, args.max_tokens // 2 - 1)
-    if longest < 1:
-        raise InputError(f"--max-tokens {args.max_tokens} is less than the shortest pair needs: 4")
-    kept = [pair for pair in encoded if max(map(len, pair)) <= longest]
-    if dropped := len(encoded) - len(kept):
-        say(f"left out {dropped} of {len(encoded)} pairs, which are over {longest} tokens long")
-    return Batches(
-        kept,
-        max_tokens=args.max_tokens,
-        pad_id=tokenizer.pad_id,
-        eos_id=tokenizer.eos_id,
-        seed=args.seed,
-    )
+def embedded(pairs: list[tuple[str, str]]) -> ParallelText:
+    return ParallelText(pairs, ["embedded sentence"] * 2, list(range(1, len(pairs) + 1)))
 
 
-def inverse_root(peak: float, warmup: int) -> optim.Schedule:
-    """The paper's schedule, scaled so that its peak is `peak`."""
-    schedule = optim.noam(1, warmup)
-    return lambda step: peak * schedule(step) / schedule(warmup)
+def check(args: argparse.Namespace) -> None:
+    """Options that exclude or need each other."""
+    for name in ("train", "valid", "test"):
+        if len(getattr(args, name) or ()) > 2:
+            raise InputError(f"--{name}: give two files, or one with tabs")
+    if args.model is not None and (args.train or args.resume):
+        raise InputError("--model translates with a saved model, --train makes one: give one only")
+    if args.model is not None and args.plot and args.text is None and not args.test:
+        raise InputError("--plot draws the attention in a sentence: give it with --text")
+    if args.valid and not args.train and not args.resume:
+        raise InputError("--valid belongs to a training on files: give --train too")
+
+
+def report(
+    translator: Translator, name: str, test: ParallelText, args: argparse.Namespace, say: Say
+) -> None:
+    """Say the BLEU of greedy translations, and of those with --beams."""
+    where = test.places()
+    began = time.perf_counter()
+    bleu = translator.score(test, where=where)
+    scores = f"{bleu.score:.2f} greedy"
+    if args.beams > 1:
+        bleu = translator.score(test, args.beams, args.length_penalty, where)
+        scores += f", {bleu.score:.2f} with {args.beams} beams"
+    say(f"BLEU {scores}: {len(test)} {name}, {time.perf_counter() - began:.0f} s")
+    say(f"     {bleu.signature}")
+
+
+def draw_attention(translator: Translator, text: str, args: argparse.Namespace) -> None:
+    """Heat maps of the three kinds of attention while `text` is translated."""
+    translation = translator([text], args.beams, args.length_penalty, ["--text"])[0]
+    maps = translator.attention(text, translation)
+    for name, rows, columns in (
+        ("encoder", maps.source, maps.source),
+        ("decoder", maps.target, maps.target),
+        ("cross", maps.target, maps.source),
+    ):
+        path = Path(args.plot) / f"{name}.png"
+        plot.attention(getattr(maps, name), rows, columns, path, title=f"{name} attention")
+
+
+def serve(translator: Translator, args: argparse.Namespace) -> None:
+    """Answer each line of standard input at once; on a terminal, with a prompt."""
+    for line, where in cli.read_named_lines():
+        try:
+            print(translator([line], args.beams, args.length_penalty, [where])[0])
+        except InputError as error:  # too long; a person can be asked again
+            if not cli.on_terminal():
+                raise
+            print(error, file=sys.stderr)
 
 
 if __name__ == "__main__":

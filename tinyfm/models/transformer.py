@@ -25,6 +25,8 @@ from tinyfm.models.output import ModelOutput
 from tinyfm.objectives import teacher_forcing
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
 
+POSITIONS = ("sinusoidal", "sinusoidal_halves", "learned")  # halves: all sines, then all cosines
+
 
 @dataclass
 class TransformerConfig(PretrainedConfig):
@@ -46,21 +48,22 @@ class TransformerConfig(PretrainedConfig):
     activation_dropout: float = 0.0
     label_smoothing: float = 0.1
     max_position_embeddings: int = 512
-    positions: str = field(default="sinusoidal", metadata={"choices": ("sinusoidal", "learned")})
+    positions: str = field(default="sinusoidal", metadata={"choices": POSITIONS})
+    scale_embedding: bool = True  # by sqrt(d_model)
     share_embeddings: bool = True  # source, target and output in one matrix
+    final_logits_bias: bool = False  # added to the logits; read from files, not learned
     norm_first: bool = False
+    init_std: float | None = None  # None: see Transformer
     pad_token_id: int = field(default=0, metadata={"least": 0})
-    bos_token_id: int = field(default=1, metadata={"least": 0})
+    bos_token_id: int | None = field(default=1, metadata={"least": 0})
     eos_token_id: int = field(default=2, metadata={"least": 0})
     decoder_start_token_id: int = field(default=1, metadata={"least": 0})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            if not 0 <= getattr(self, name) < self.vocab_size:
-                raise ValueError(
-                    f"{name} {getattr(self, name)} is outside the {self.vocab_size} ids"
-                )
+            if (value := getattr(self, name)) is not None and value >= self.vocab_size:
+                raise ValueError(f"{name} {value} is outside the {self.vocab_size} ids")
 
     @classmethod
     def base(cls, **changes: Any) -> Self:
@@ -85,6 +88,7 @@ class TransformerConfig(PretrainedConfig):
             activation_dropout=self.activation_dropout,
             activation=self.activation_function,
             norm_first=self.norm_first,
+            init=nn.xavier_uniform if self.init_std is None else nn.normal(self.init_std),
         )
 
 
@@ -109,29 +113,37 @@ class Transformer(PreTrainedModel):
 
     Each projection starts Xavier uniform (q, k and v by themselves, though they are stored as one
     matrix), biases at 0, embeddings at N(0, 1 / d_model), so that times sqrt(d) they are N(0, 1).
+    With init_std both start N(0, init_std**2).
     """
 
-    config_class = TransformerConfig
+    config_class: ClassVar[type[TransformerConfig]] = TransformerConfig
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         size, d = config.vocab_size, config.d_model
-        self.embedding = nn.Embedding(size, d, config.pad_token_id)
+        init = nn.normal(d**-0.5 if config.init_std is None else config.init_std)
+        self.embedding = nn.Embedding(size, d, config.pad_token_id, init)
         self.decoder_embedding = self.embedding
         self.head: nn.Embedding | nn.Linear = self.embedding
         if not config.share_embeddings:
-            self.decoder_embedding = nn.Embedding(size, d, config.pad_token_id)
-            self.head = nn.Linear(d, size, bias=False, init=nn.normal(d**-0.5))
-        self.encoder_positions = self._new_positions()
-        self.decoder_positions = self._new_positions()
+            self.decoder_embedding = nn.Embedding(size, d, config.pad_token_id, init)
+            self.head = nn.Linear(d, size, bias=False, init=init)
+        self.final_logits_bias: nn.Parameter | None = None
+        if config.final_logits_bias:
+            self.final_logits_bias = nn.new_parameter((size,), nn.zeros)
+            self.final_logits_bias.requires_grad = False
+        self.encoder_positions = self._new_positions(init)
+        self.decoder_positions = self._new_positions(init)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.Encoder(config.layer("encoder"), config.encoder_layers)
         self.decoder = nn.Decoder(config.layer("decoder"), config.decoder_layers)
 
-    def _new_positions(self) -> nn.Module:
-        if self.config.positions == "sinusoidal":
-            return nn.SinusoidalPositions(self.config.d_model)
-        return nn.LearnedPositions(self.config.max_position_embeddings, self.config.d_model)
+    def _new_positions(self, init: Any) -> nn.Module:
+        config = self.config
+        if config.positions == "learned":
+            return nn.LearnedPositions(config.max_position_embeddings, config.d_model, init)
+        layout = "halves" if config.positions == "sinusoidal_halves" else "interleaved"
+        return nn.SinusoidalPositions(config.d_model, layout)
 
     def forward(
         self,
@@ -175,11 +187,11 @@ class Transformer(PreTrainedModel):
             names = ("encoder_attentions", "decoder_attentions", "cross_attentions")
             fields |= dict(zip(names, attentions, strict=True))
         if labels is None:
-            return ModelOutput(logits=ops.linear(hidden, self.head.weight), **fields)
+            return ModelOutput(logits=self._logits(hidden), **fields)
         loss = ops.linear_cross_entropy(
             hidden,
             self.head.weight,
-            None,
+            self.final_logits_bias,
             self._array(labels),
             ignore_index=IGNORE_INDEX,
             label_smoothing=config.label_smoothing if self.training else 0.0,
@@ -187,7 +199,7 @@ class Transformer(PreTrainedModel):
         return ModelOutput(
             loss=loss,
             num_labels=int((labels != IGNORE_INDEX).sum()),
-            logits=lambda: ops.linear(hidden, self.head.weight),
+            logits=lambda: self._logits(hidden),
             **fields,
         )
 
@@ -214,13 +226,19 @@ class Transformer(PreTrainedModel):
         return self.decoder(x, mask, memory, memory_mask, caches=caches, weights=weights)
 
     def _embed(self, table: nn.Embedding, positions: nn.Module, ids: Array, start: int) -> Tensor:
-        """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4)."""
+        """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4); sqrt(d) is a switch."""
         ids = host(ids)
         if ids.ndim != 2:
             raise ValueError(f"ids are {ids.shape}: they must be (batch, length)")
-        vectors = table(ids) * math.sqrt(self.config.d_model)
+        vectors = table(ids)
+        if self.config.scale_embedding:
+            vectors = vectors * math.sqrt(self.config.d_model)
         places = np.arange(start, start + ids.shape[1])
         return self.dropout(vectors + positions(places, raw(vectors)))
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """h E^T, and the bias of files that have one: (..., d) -> (..., V)."""
+        return ops.linear(hidden, self.head.weight, self.final_logits_bias)
 
     def _padding(self, attention_mask: Array | None) -> masks.Mask:
         if attention_mask is None:
@@ -245,4 +263,4 @@ class Transformer(PreTrainedModel):
     def step(self, ids: Array, state: State) -> Array:
         hidden = self.decode(ids, state.memory, state.mask, caches=state.caches)
         state.memory = None
-        return raw(ops.linear(hidden[:, -1], self.head.weight))
+        return raw(self._logits(hidden[:, -1]))

@@ -1,0 +1,252 @@
+"""A training run on disk: a crash at any moment leaves the last checkpoint whole.
+
+    checkpoint.json                 the commit point: history, random state, place in the data
+    weights-000600.safetensors      the parameters after step 600, by their names in the model
+    optimizer-000600.safetensors    what the optimizer remembers of them: NAME.m, NAME.v, NAME.t
+
+Arrays are written first, and as their step is in their names, they touch none that the present
+checkpoint.json names.  Then the new checkpoint.json takes the place of the old one in a single
+rename, and only then are the files removed that it does not name.  Whatever happens in between,
+checkpoint.json names whole files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tinyfm.backend import generator
+from tinyfm.errors import InputError
+from tinyfm.nn import Module
+from tinyfm.optim import Optimizer
+from tinyfm.pretrained import read_arrays, write_arrays
+from tinyfm.text import replacing
+
+MANIFEST = "checkpoint.json"
+Folder = str | os.PathLike[str]
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """Data that can tell its place, in what JSON can hold, and go on from there."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None: ...
+
+
+def _generator_state() -> dict[str, Any]:
+    return dict(generator().bit_generator.state)
+
+
+@dataclass
+class TrainingState:
+    """What a run consists of besides weights and moments, as it was after its last whole step.
+
+    history    the record of every step
+    batches    the place in the data; None where it cannot tell
+    taken      how many batches have been used, those without labels included
+    evaluated  the step of the last evaluation
+    generator  the state of the one generator
+    kept       the steps whose weights are in the folder; the last one is the checkpoint's
+    """
+
+    history: list[dict[str, float]] = field(default_factory=list)
+    batches: Any = None
+    taken: int = 0
+    evaluated: int = 0
+    generator: dict[str, Any] = field(default_factory=_generator_state)
+    kept: list[int] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """The number of the last whole step, 0 before the first."""
+        return len(self.history)
+
+    def advance(self, record: dict[str, float], batches: Any, taken: int) -> None:
+        """One more step is whole."""
+        self.history.append(record)
+        self.batches = batches.state_dict() if isinstance(batches, Resumable) else None
+        self.taken, self.generator = taken, _generator_state()
+
+
+def exists(folder: Folder) -> bool:
+    """Whether the folder holds a checkpoint."""
+    return (Path(folder) / MANIFEST).exists()
+
+
+def save(
+    folder: Folder,
+    model: Module,
+    optimizer: Optimizer,
+    state: TrainingState,
+    save_every: int,
+    keep: int,
+) -> None:
+    """Write a checkpoint, and note in state.kept whose weights the folder now holds.
+
+    keep: of how many checkpoints the weights stay, for `average`.  Among the earlier ones those at
+        multiples of save_every count, so that the set is the same with and without interruptions.
+
+    OSError: the disk is full, for one; the earlier checkpoint stays and nothing beside it.
+    FloatingPointError: a weight is not finite; the same.
+    """
+    path, step = Path(folder), state.step
+    weights = model.state_dict()
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise FloatingPointError(
+                f"{name} is not finite after step {step}, which is not saved; "
+                "lower the learning rate or look at the data"
+            )
+    moments = optimizer.state_dict()
+    memory = {
+        f"{name}.{key}": np.asarray(value)
+        for name, entry in zip(_names(model, optimizer), moments["state"], strict=True)
+        for key, value in entry.items()
+    }
+    regular = range(save_every, step, save_every)
+    kept = [*(s for s in state.kept if s in regular), step][-keep:]
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        write_arrays(path / _weights_file(step), weights)
+        write_arrays(path / _optimizer_file(step), memory)
+        values = {"optimizer": moments["kind"], **vars(state), "kept": kept}
+        with replacing(path / MANIFEST) as temporary:
+            temporary.write_text(json.dumps(values) + "\n", encoding="utf-8")
+        state.kept = kept
+    finally:
+        _remove_others(path)
+
+
+def load(folder: Folder, model: Module, optimizer: Optimizer, batches: Resumable) -> TrainingState:
+    """Put model, optimizer, data and the one generator where the folder's checkpoint has them.
+
+    InputError names the folder and what is missing, damaged, or differs from what was saved: a
+    parameter's name, shape or dtype, the kind of the optimizer, the data.
+    """
+    path = Path(folder)
+    state, kind = _read_manifest(path)
+    weights = read_arrays(path / _weights_file(state.step))
+    memory = read_arrays(path / _optimizer_file(state.step))
+    entries: dict[str, dict[str, Any]] = {name: {} for name in _names(model, optimizer)}
+    try:
+        _compare(weights, dict(model.named_parameters()))
+        for full_name, array in memory.items():
+            name, _, key = full_name.rpartition(".")
+            if name not in entries:
+                raise ValueError(f"{name} was trained then and is not now")
+            entries[name][key] = array if array.dtype.kind == "f" else array.item()
+        optimizer.load_state_dict({"kind": kind, "state": list(entries.values())})
+        batches.load_state_dict(state.batches)
+        generator().bit_generator.state = state.generator
+        model.load_state_dict(weights)
+    except (LookupError, TypeError, ValueError) as error:
+        what = str(error) if isinstance(error, ValueError) else f"damaged ({error!r})"
+        raise InputError(
+            f"{path}: goes on only with the model, optimizer and data of its training: {what}"
+        ) from error
+    return state
+
+
+def average(folder: Folder, last: int | None = None) -> dict[str, np.ndarray]:
+    """The mean of the weights of the `last` checkpoints in the folder; None: of all it has.
+
+    Summed in float64, returned by name in the dtype of the weights, for `model.load_state_dict`.
+    (Vaswani et al. 2017, section 6.1: the last 5 of the base models, the last 20 of the big ones.)
+    """
+    path = Path(folder)
+    state, _ = _read_manifest(path)
+    count = len(state.kept) if last is None else last
+    if count < 1:
+        raise ValueError(f"last is {last}: the mean is over at least 1 checkpoint")
+    if count > len(state.kept):
+        raise InputError(
+            f"{path}: has the weights of {len(state.kept)} checkpoints, and the mean of the last "
+            f"{last} is wanted; train with keep={last}, or average fewer"
+        )
+    total: dict[str, Any] = {}
+    for step in state.kept[-count:]:
+        weights = read_arrays(path / _weights_file(step))
+        for name, array in weights.items():
+            total[name] = total.get(name, 0.0) + array.astype(np.float64)
+    return {name: np.asarray(total[name] / count, array.dtype) for name, array in weights.items()}
+
+
+def forget(folder: Folder) -> None:
+    """Remove the checkpoint and its weights from the folder; other files stay."""
+    path = Path(folder)
+    (path / MANIFEST).unlink(missing_ok=True)  # first: without it the rest is nothing
+    _remove_others(path)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def _weights_file(step: int) -> str:
+    return f"weights-{step:06}.safetensors"
+
+
+def _optimizer_file(step: int) -> str:
+    return f"optimizer-{step:06}.safetensors"
+
+
+_ARRAYS = re.compile(r"(weights|optimizer)-\d{6,}\.safetensors(\.partial)?")
+
+
+def _remove_others(folder: Path) -> None:
+    """Remove the array files, finished or not, that checkpoint.json does not name."""
+    kept = _read_manifest(folder)[0].kept if exists(folder) else []
+    named = {_weights_file(step) for step in kept} | {_optimizer_file(step) for step in kept[-1:]}
+    for path in folder.glob("*"):
+        if _ARRAYS.fullmatch(path.name) and path.name not in named:
+            path.unlink()
+
+
+def _read_manifest(folder: Path) -> tuple[TrainingState, str]:
+    """The state in checkpoint.json, and the kind of its optimizer."""
+    path = folder / MANIFEST
+    try:
+        values = json.loads(path.read_bytes())
+        state = TrainingState(**{f.name: values[f.name] for f in fields(TrainingState)})
+        if state.kept[-1] != state.step:
+            raise ValueError(f"weights of step {state.kept[-1]}, history of {state.step} steps")
+        return state, values["optimizer"]
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(
+            f"{folder}: holds no checkpoint ({MANIFEST}); give the folder of a saved training"
+        ) from error
+    except (LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path}: damaged, or not of a training ({error!r}); begin anew in another folder"
+        ) from error
+
+
+# -- what belongs to what -------------------------------------------------------------------------
+
+
+def _names(model: Module, optimizer: Optimizer) -> list[str]:
+    """The model's names of the optimizer's parameters, in the optimizer's order."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    if not all(id(p) in names for p in optimizer.params):
+        raise ValueError("the optimizer has a parameter that the model lacks: it has no name")
+    return [names[id(p)] for p in optimizer.params]
+
+
+def _compare(saved: dict[str, Any], here: dict[str, Any]) -> None:
+    """ValueError at the first parameter whose name, shape or dtype differs."""
+
+    def describe(arrays: dict[str, Any], name: str) -> str:
+        x = arrays.get(name)
+        return "absent" if x is None else f"{tuple(x.shape)} {x.dtype}"
+
+    for name in [*here, *(saved.keys() - here.keys())]:
+        then, now = describe(saved, name), describe(here, name)
+        if then != now:
+            raise ValueError(f"{name} is {then} in it, and {now} in this model")

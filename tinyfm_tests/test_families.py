@@ -1,0 +1,249 @@
+"""What every family of models has to do: a family is a row of FAMILIES, the tests are the same."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import tinyfm
+from tinyfm import masks, models, optim, pretrained
+
+# -- families --------------------------------------------------------------------------------------
+
+
+class Family(NamedTuple):
+    """config: (vocabulary, dropout) -> 2 layers of width 64; ids below 3 are special ones.
+
+    first_loss: ln V -> where the loss of an untrained model lies (R32).
+    """
+
+    model: type
+    config: Callable[[int, float], Any]
+    first_loss: Callable[[float], tuple[float, float]]
+
+
+SIDES = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {"layers": 2, "attention_heads": 4, "ffn_dim": 128}.items()
+}
+
+
+def transformer(vocab, dropout):
+    options = {"vocab_size": vocab, "dropout": dropout, "label_smoothing": 0.0}
+    return models.TransformerConfig(d_model=64, **options, **SIDES)
+
+
+def marian(vocab, dropout):
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 2}
+    return models.MarianConfig(vocab_size=vocab, dropout=dropout, d_model=64, **ids, **SIDES)
+
+
+FAMILIES = {
+    "Transformer": Family(models.Transformer, transformer, lambda x: (x, x + 1.0)),
+    "Marian": Family(models.MarianMTModel, marian, lambda x: (0.95 * x, 1.05 * x)),
+}
+ENCODER_DECODERS = ["Transformer", "Marian"]  # source and target: input_ids, decoder_input_ids
+
+each_family = pytest.mark.parametrize("family", FAMILIES)
+each_encoder_decoder = pytest.mark.parametrize("family", ENCODER_DECODERS)
+VOCABULARY = 30
+
+
+def new(family, seed=0, vocab=VOCABULARY, dropout=0.0, std=0.0, dtype=np.float64):
+    """A fresh model; with std, noise on every parameter, gains and biases too."""
+    tinyfm.manual_seed(seed)
+    row, rng = FAMILIES[family], np.random.default_rng(seed)
+    model = row.model(row.config(vocab, dropout)).to(dtype=dtype)
+    for p in model.parameters() if std else []:
+        p.data = (p.data + std * rng.standard_normal(p.shape)).astype(dtype)
+    return model
+
+
+def example(rows=2, source=6, target=5, seed=0, vocab=VOCABULARY):
+    """input_ids and labels of ordinary words."""
+    rng = np.random.default_rng(seed)
+    return {
+        "input_ids": rng.integers(3, vocab, (rows, source)),
+        "labels": rng.integers(3, vocab, (rows, target)),
+    }
+
+
+def target_logits(model, ids, mask=None):
+    """The decoder's logits (B, T, V) for ids (B, T), after a fixed source."""
+    source = example(len(ids))["input_ids"]
+    return model(source, decoder_input_ids=ids, decoder_attention_mask=mask).logits.data
+
+
+def log_softmax(x):
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+# -- who sees whom ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("training", [False, True])
+@each_encoder_decoder
+def test_r19_logits_never_depend_on_later_tokens(family, training, padded):
+    model, ids = new(family, std=0.1).train(training), example(target=8)["labels"]
+    mask = np.array([[1] * 8, [1] * 7 + [0]]) if padded else None
+    before = target_logits(model, ids, mask)
+    changed = ids.copy()
+    changed[:, 5] = 3 + (changed[:, 5] - 2) % (VOCABULARY - 3)  # another token
+    change = np.abs(target_logits(model, changed, mask) - before)
+    assert change[:, :5].max() < 1e-12
+    assert (change[:, 5].max(-1) > 1e-3).all()
+
+
+@each_encoder_decoder
+def test_r19_the_first_position_sees_itself(family):
+    model = new(family, std=0.1)
+    logits = [target_logits(model, np.array([[word]])) for word in (5, 6)]
+    assert np.abs(logits[0] - logits[1]).max() > 1e-3
+
+
+@each_encoder_decoder
+def test_r22_source_padding_never_changes_the_logits(family):
+    model, ids = new(family, std=0.1), np.array([[1, 4, 5]])
+    alone = model(np.array([[5, 6, 7, 8]]), decoder_input_ids=ids).logits.data
+    wide, mask = np.array([[5, 6, 7, 8, 1, 1]]), np.array([[1, 1, 1, 1, 0, 0]])
+    for seen in (mask, masks.padding(mask)):
+        assert_allclose(model(wide, seen, ids).logits.data, alone, atol=1e-12)
+    assert np.abs(model(wide, None, ids).logits.data - alone).max() > 1e-3
+
+
+# -- labels ----------------------------------------------------------------------------------------
+
+
+@each_family
+def test_r30_padding_columns_change_neither_loss_nor_gradients(family):
+    batch = example() | {"attention_mask": np.ones((2, 6), int)}
+    wider = {
+        "input_ids": np.pad(batch["input_ids"], ((0, 0), (0, 3))),
+        "attention_mask": np.pad(batch["attention_mask"], ((0, 0), (0, 3))),
+        "labels": np.pad(batch["labels"], ((0, 0), (0, 2)), constant_values=-100),
+    }
+    results = []
+    for inputs in (batch, wider):
+        model = new(family, std=0.1)
+        output = model(**inputs)
+        output.loss.backward()
+        assert output.num_labels == 10
+        results.append((output.loss.item(), [p.grad for p in model.parameters()]))
+    (loss, grads), (wide_loss, wide_grads) = results
+    assert wide_loss == pytest.approx(loss, rel=1e-12)
+    for grad, wide_grad in zip(grads, wide_grads, strict=True):
+        if grad is not None:  # what is read from files and not learned has none
+            assert_allclose(wide_grad, grad, atol=1e-12)
+
+
+@each_encoder_decoder
+def test_r31_logits_at_a_position_are_scored_against_its_label_which_it_has_not_seen(family):
+    """The shift is in the decoder's inputs, and nowhere else."""
+    model, batch = new(family, std=0.1).eval(), example()
+    labels = batch["labels"]
+    output = model(**batch)
+    scores = np.take_along_axis(log_softmax(output.logits.data), labels[..., None], -1)
+    assert output.loss.item() == pytest.approx(-scores.mean(), rel=1e-12)
+    changed = labels.copy()
+    changed[:, 2] = 3 + (changed[:, 2] - 2) % (VOCABULARY - 3)
+    change = np.abs(model(**batch | {"labels": changed}).logits.data - output.logits.data)
+    assert change[:, :3].max() < 1e-12
+    assert (change[:, 3].max(-1) > 1e-3).all()
+    config = model.config
+    start = np.full((2, 1), config.decoder_start_token_id)
+    explicit = model(**batch, decoder_input_ids=np.concatenate([start, labels[:, :-1]], 1))
+    assert_allclose(explicit.logits.data, output.logits.data, atol=1e-12)
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vocab", [100, 2000])
+@each_family
+def test_r32_the_first_loss_is_near_that_of_guessing(family, vocab):
+    model = new(family, vocab=vocab, dtype=np.float32)
+    least, most = FAMILIES[family].first_loss(math.log(vocab))
+    assert least < model(**example(4, 12, 12, vocab=vocab)).loss.item() < most
+
+
+@pytest.mark.parametrize("vocab", [100, 2000])
+@each_family
+def test_r32_one_batch_is_overfitted(family, vocab):
+    model, batch = new(family, vocab=vocab, dtype=np.float32), example(4, 12, 12, vocab=vocab)
+    optimizer = optim.Adam(model.parameters(), lr=3e-3)
+    for step in range(1, 301):
+        optimizer.zero_grad()
+        loss = model(**batch).loss
+        if loss.item() < 0.05:
+            break
+        loss.backward()
+        optimizer.step(min(1.0, step / 20))
+    assert loss.item() < 0.05
+    other = batch | {"input_ids": example(4, 12, 12, seed=1, vocab=vocab)["input_ids"]}
+    assert np.abs(model(**batch).logits.data - model(**other).logits.data).max() > 0.1
+
+
+@pytest.mark.parametrize("mode", [True, False])
+@each_family
+def test_r66_evaluation_has_no_dropout_records_nothing_and_restores_the_mode(family, mode):
+    model, batch = new(family, std=0.1, dropout=0.5).train(mode), example()
+    with model.evaluating():
+        outputs = [model(**batch) for _ in range(2)]
+    assert all(not x.loss.requires_grad and not x.logits.requires_grad for x in outputs)
+    assert_allclose(outputs[0].logits.data, outputs[1].logits.data, atol=1e-12)
+    assert all(module.training is mode for module in model.modules())
+    losses = [model(**batch).loss.item() for _ in range(2)]
+    assert (abs(losses[0] - losses[1]) > 1e-3) == mode
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+@each_family
+def test_a_folder_gives_the_model_back_bit_for_bit(family, tmp_path):
+    model, batch = new(family, std=0.1, dtype=np.float32).eval(), example()
+    model.save_pretrained(tmp_path)
+    opened = [pretrained.load(tmp_path), type(model).from_pretrained(tmp_path)]
+    for other in opened:
+        assert type(other) is type(model) and not other.training
+        assert other.config == model.config
+        assert other.load_report == ([], [], [])
+        state = other.state_dict()
+        assert list(state) == list(model.state_dict())
+        for name, array in model.state_dict().items():
+            assert_array_equal(state[name], array, strict=True)
+        assert_allclose(other(**batch).logits.data, model(**batch).logits.data, atol=1e-5)
+
+
+@each_family
+def test_a_folder_of_float64_opens_without_rounding(family, tmp_path):
+    model = new(family, std=0.1)
+    model.save_pretrained(tmp_path)
+    exact = pretrained.load(tmp_path, dtype=np.float64).state_dict()
+    rounded = pretrained.load(tmp_path).state_dict()
+    for name, array in model.state_dict().items():
+        assert_array_equal(exact[name], array, strict=True)
+        assert_array_equal(rounded[name], array.astype(np.float32), strict=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each_family
+def test_r39_saving_refuses_weights_that_are_not_finite(family, value, tmp_path):
+    model = new(family, dtype=np.float32)
+    model.save_pretrained(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    name, parameter = list(model.named_parameters())[-1]
+    spoilt = parameter.data.copy()
+    spoilt.flat[-1] = value
+    parameter.data = spoilt
+    with pytest.raises(ValueError, match=rf"{name} is not finite .* \(force=True saves it\)"):
+        model.save_pretrained(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    model.save_pretrained(tmp_path, force=True)
+    assert_array_equal(pretrained.load(tmp_path).state_dict()[name], spoilt)
