@@ -392,6 +392,40 @@ def test_the_rules_notice(korean, english):
         check([(korean, english)])
 
 
+def test_sentences_make_sense():
+    """What no grammar forbids but nobody says; by the Korean side and its tense."""
+    counted = re.compile(rf"({'|'.join(NUMERALS)}) ({'|'.join(COUNTERS)})[을를] | 동안 ")
+    this = re.compile(r"(^| )[이그] \S+[을를] |(^| )[이그] \S+ \S+[을를] ")
+    new = re.compile(rf"^(\S+ )?({'|'.join(n for nouns in NEW.values() for n in nouns)})[이가] ")
+    found = Counter()
+    for korean, english, combination, *_ in sentences():
+        if combination is None:
+            continue
+        tense, negative = combination
+        habit, liking = tense is Tense.HABIT, re.search("[좋싫]", korean)
+        if counted.search(korean):
+            found["counted"] += 1
+            assert not negative and tense is not Tense.NOW and not liking, korean
+            assert not habit or re.search("매일|주말마다", korean), korean
+        if this.search(korean):
+            found["this"] += 1
+            assert not habit or liking, korean
+            one_each = re.search(r"\b(wear|wore|wearing|ride|rode|riding)\b", english)
+            assert not (one_each and re.match("우리|그들|아이들|.*[두세네섯] 명이", korean)), korean
+        if new.search(korean):
+            found["new"] += 1
+            assert not negative and korean.endswith("다."), korean
+            assert tense in (Tense.PAST, Tense.NOW) and not liking, korean
+        if re.search("매일|주말마다|가끔", korean):
+            found["set times"] += 1
+            assert not negative, korean
+        if re.match("나는|우리는", korean):
+            found["we"] += 1
+            assert korean.endswith("다."), korean
+            assert not {"me", "us"} & {*english[:-1].split()}, english
+    assert min(found.values()) > 500 and len(found) == 5, found
+
+
 def test_each_side_has_exactly_one_other_side():
     """Over the corpus and as many sentences again that are not in it."""
     dice = Dice(1)

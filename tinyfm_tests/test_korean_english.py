@@ -404,6 +404,42 @@ def final(syllable):
     return unicodedata.normalize("NFD", syllable)[2:]
 
 
+IRREGULAR = {  # past and future
+    "듣": ("들었", "들을"),
+    "걷": ("걸었", "걸을"),
+    "돕": ("도왔", "도울"),
+    "쓰": ("썼", "쓸"),
+    "고르": ("골랐", "고를"),
+    "자르": ("잘랐", "자를"),
+    "나르": ("날랐", "나를"),
+}
+
+
+def regular(stem):
+    """Past stems that are right, and the future stem, by the school rules in jamo."""
+    initial, vowel, *coda = unicodedata.normalize("NFD", stem[-1])
+    joined = {"ᅡ": "ᅡ", "ᅢ": "ᅢ", "ᅩ": "ᅪ", "ᅮ": "ᅯ", "ᅵ": "ᅧ"}  # with the 아 or 어 that follows
+    pasts = {stem + ("았" if vowel in "ᅡᅩ" else "었")}
+    if stem[-1] == "하":
+        pasts = {stem[:-1] + "했"}
+    elif not coda and vowel in joined:
+        short = stem[:-1] + initial + joined[vowel] + "ᆻ"
+        pasts = {short} if vowel in "ᅡᅢ" else pasts | {short}  # 보았 and 봤, but only 갔
+    future = stem if coda == ["ᆯ"] else stem + ("을" if coda else "ᆯ")
+    nfc = partial(unicodedata.normalize, "NFC")
+    return {nfc(past) for past in pasts}, nfc(future)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.english)
+def test_korean_verbs_are_conjugated_by_the_rules(verb):
+    stem, past, future = verb.korean.split()
+    pasts, regular_future = regular(stem)
+    if stem in IRREGULAR:
+        assert (past, future) == IRREGULAR[stem]
+    else:
+        assert past in pasts and future == regular_future
+
+
 @pytest.mark.parametrize("particles", ["은/는", "이/가", "을/를", "과 함께/와 함께"])
 def test_particles_follow_the_final_consonant(particles):
     for word in [*NOUNS, "각", "가", "힣", "히"]:

@@ -94,6 +94,12 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
+def few(files):
+    """Options that score few sentences, where scores are not looked at."""
+    return "--test", files / "source.txt", files / "target.txt", "--beams", 1
+
+
+@pytest.fixture
 def model(trained, tmp_path):
     """A copy of the trained folder, to be damaged."""
     return shutil.copytree(trained[0], tmp_path / "model")
@@ -123,10 +129,10 @@ def test_default_training_ends_with_a_score_and_a_folder(trained):
     assert sorted(path.name for path in folder.iterdir()) == FOLDER
 
 
-def test_one_seed_gives_the_same_model(trained, tmp_path):
-    run("--steps", "5", *TINY, cwd=tmp_path)
+def test_one_seed_gives_the_same_model(trained, few, tmp_path):
+    run("--steps", "5", *TINY, *few, cwd=tmp_path)
     again, other = tmp_path / "translation-model", tmp_path / "other"
-    run("--steps", "5", *TINY, "--seed", "1", "--save", other, cwd=tmp_path)
+    run("--steps", "5", *TINY, *few, "--seed", "1", "--save", other, cwd=tmp_path)
     wanted = (trained[0] / "model.safetensors").read_bytes()
     assert (again / "model.safetensors").read_bytes() == wanted
     assert (other / "model.safetensors").read_bytes() != wanted
@@ -282,8 +288,8 @@ def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
         assert score[0] == score[1]
 
 
-def test_r54_training_under_a_c_locale(tmp_path):
-    status, out, err = run("--steps", 2, *TINY, cwd=tmp_path, env=C_LOCALE)
+def test_r54_training_under_a_c_locale(few, tmp_path):
+    status, out, err = run("--steps", 2, *TINY, *few, cwd=tmp_path, env=C_LOCALE)
     assert (status, err) == (0, "")
     assert re.search("[가-힣]", out)  # the samples
     assert re.search("[가-힣]", (tmp_path / "translation-model/tokenizer.json").read_text("utf-8"))
@@ -552,7 +558,7 @@ def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
 
 
 def test_the_commands_of_the_readme_run(tmp_path):
-    """Word for word, in their order, but for the number of steps; pip's part is .ci/run's."""
+    """Word for word, in their order, but for steps and sizes; pip's part is .ci/run's."""
     for part, count in (("train", 40), ("test", 5)):
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in (PAIRS * 3)[:count])
@@ -563,7 +569,7 @@ def test_the_commands_of_the_readme_run(tmp_path):
     assert len(commands) == 4
     lines = []
     for command in commands:
-        steps = "" if "--model" in command else " --steps 2"
+        steps = "" if "--model" in command else " ".join([" --steps=2", *TINY])
         with start("-c", f'"{sys.executable}" {command}{steps}', command=(), cwd=tmp_path,
                    executable="/bin/sh") as process:  # fmt: skip
             out, err = process.communicate(timeout=120)
@@ -648,9 +654,9 @@ def test_a_sentence_that_is_too_long_for_the_model_is_named(learnt, tmp_path):
 # -- going on --------------------------------------------------------------------------------------
 
 
-def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(tmp_path):
+def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(few, tmp_path):
     """Ctrl-C anywhere in the middle, --resume in a new process: the bytes of an undisturbed one."""
-    how = ("--steps", 30, *TINY, "--accumulate", 2, "--beams", 1)
+    how = ("--steps", 30, *TINY, *few, "--accumulate", 2)
     assert run(*how, "--save", "whole", cwd=tmp_path)[0] == 0
     terminal = Terminal()
     with start(*how, "--save", "parts", cwd=tmp_path, stderr=terminal.writer) as process:
@@ -662,18 +668,18 @@ def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(tmp_path):
             process.kill()
     assert "--resume goes on" in terminal.text()
     assert process.returncode == 130
-    status, _, err = run("--resume", "--save", "parts", "--beams", 1, cwd=tmp_path)
+    status, _, err = run("--resume", "--save", "parts", *few, cwd=tmp_path)
     assert (status, err) == (0, "")
     whole, parts = (tmp_path / name / "model.safetensors" for name in ("whole", "parts"))
     assert whole.read_bytes() == parts.read_bytes()
 
 
-def test_more_steps_after_the_end(trained, tmp_path):
+def test_more_steps_after_the_end(trained, few, tmp_path):
     folder = shutil.copytree(trained[0], tmp_path / "translation-model")
-    status, out, _ = run("--resume", "--steps", 7, "--beams", 1, cwd=tmp_path)
+    status, out, _ = run("--resume", "--steps", 7, *few, cwd=tmp_path)
     assert status == 0
     assert re.search(r"^loss \S+ after 7 steps", out, re.MULTILINE)
-    run("--steps", 7, *TINY, "--beams", 1, "--save", "whole", cwd=tmp_path)
+    run("--steps", 7, *TINY, *few, "--save", "whole", cwd=tmp_path)
     whole = tmp_path / "whole" / "model.safetensors"
     assert whole.read_bytes() == (folder / "model.safetensors").read_bytes()
 
@@ -681,7 +687,7 @@ def test_more_steps_after_the_end(trained, tmp_path):
 @pytest.mark.parametrize(
     "option, said",
     [
-        (("--lr", "0.5"), "--lr: the training in translation-model has 0.002; leave it out"),
+        (("--lr", "0.5"), "--lr: the training in translation-model has 0.003; leave it out"),
         (("--seed", "7"), "--seed: the training in translation-model has 0; leave it out"),
     ],
 )
@@ -707,15 +713,15 @@ def test_fewer_steps_than_are_done(trained, tmp_path):
     assert "at step 5 already" in err and err.count("\n") == 1
 
 
-def test_a_new_training_forgets_the_old_one(trained, tmp_path):
+def test_a_new_training_forgets_the_old_one(trained, few, tmp_path):
     folder = shutil.copytree(trained[0], tmp_path / "translation-model")
-    assert run("--steps", 5, *TINY, "--seed", 3, "--beams", 1, cwd=tmp_path)[0] == 0
+    assert run("--steps", 5, *TINY, "--seed", 3, *few, cwd=tmp_path)[0] == 0
     old, new = (p / "model.safetensors" for p in (trained[0], folder))
     assert old.read_bytes() != new.read_bytes()
-    assert run("--resume", "--seed", 3, "--beams", 1, cwd=tmp_path)[0] == 0
+    assert run("--resume", "--seed", 3, *few, cwd=tmp_path)[0] == 0
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_old_model(trained, tmp_path):
+def test_a_full_disk_is_one_line_and_leaves_the_old_model(trained, few, tmp_path):
     """As far as a limit on the size of files can play a full disk."""
     folder = shutil.copytree(trained[0], tmp_path / "translation-model")
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
@@ -733,7 +739,7 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
     assert {name: (folder / name).read_bytes() for name in names} == {n: before[n] for n in names}
     assert run("--model", folder, "--text", APPLE)[0] == 0
     assert not list(folder.rglob("*.partial"))
-    assert run("--resume", "--steps", 9, "--beams", 1, cwd=tmp_path)[0] == 0
+    assert run("--resume", "--steps", 9, *few, cwd=tmp_path)[0] == 0
 
 
 # -- pictures and the prompt -----------------------------------------------------------------------
@@ -741,9 +747,9 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def test_plots(trained, tmp_path):
+def test_plots(trained, few, tmp_path):
     pytest.importorskip("matplotlib")
-    status, _, _ = run("--steps", 3, *TINY, "--beams", 1, "--plot", "p", cwd=tmp_path)
+    status, _, _ = run("--steps", 3, *TINY, *few, "--plot", "p", cwd=tmp_path)
     assert status == 0
     names = {"curves.png", "encoder.png", "decoder.png", "cross.png"}
     assert {path.name for path in (tmp_path / "p").iterdir()} == names

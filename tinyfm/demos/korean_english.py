@@ -22,8 +22,9 @@ open:
   no number is measured: 커피 한 잔 = a cup of coffee.
 - Senses. A word has one sense. Where a verb has two, its objects tell them apart: 자전거를 타다 is
   to ride a bicycle, 버스를 타다 to take a bus.
-- Order. Korean: who, when, with whom, where, how long, to whom, with what, what, how often, verb.
-  English: who, how often, verb, what, to whom, with what, where, with whom, how long, when.
+- Order. Korean: who, when, with whom, where, how long, to whom, with what, what or where to, how
+  often, verb. English: who, how often, verb, what or where to, to whom, with what, where, with
+  whom, how long, when.
 
 The words and what goes with what stand in korean_english_words.py (how to add one, too), the two
 grammars in korean_english_grammar.py, and what can be said in korean_english_sentences.py.

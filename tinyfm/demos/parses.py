@@ -27,10 +27,7 @@ from tinyfm.demos.dice import Dice
 from tinyfm.errors import InputError
 from tinyfm.text import replacing
 
-LIVING = (
-    *("cat", "dog", "bird", "horse", "rabbit", "mouse"),
-    *("boy", "girl", "man", "woman", "doctor", "teacher", "child", "king"),
-)
+LIVING = ("cat", "dog", "bird", "horse", "mouse", "boy", "girl", "man", "woman", "doctor", "king")
 THINGS = ("hat", "book", "ball", "bicycle", "tree", "house", "chair", "flower", "letter", "box")
 EVENTS = ("party", "storm", "game", "meal", "concert", "journey")
 ADJECTIVES = ("big", "small", "red", "black", "happy", "quiet", "tall", "pretty")

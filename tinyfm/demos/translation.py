@@ -24,17 +24,17 @@ Say = Callable[[str], None]
 
 # Option: (its kind, what fits the embedded sentences, what fits files of real ones, its meaning).
 TRAINING = {
-    "steps": (cli.positive_int, 600, 1500, "optimizer steps"),
-    "vocab_size": (cli.positive_int, 1000, 8000, "subwords to learn, for both languages together"),
+    "steps": (cli.positive_int, 900, 1500, "optimizer steps"),
+    "vocab_size": (cli.positive_int, 1500, 8000, "subwords to learn, for both languages together"),
     "d_model": (cli.positive_int, 128, 256, "width of the model"),
     "layers": (cli.positive_int, 2, 3, "layers of the encoder and of the decoder"),
     "heads": (cli.positive_int, 4, 8, "attention heads"),
     "ffn": (cli.positive_int, 512, 512, "width of the feed-forward networks"),
     "max_length": (cli.positive_int, 256, 256, "subwords in the longest sentence"),
-    "max_tokens": (cli.positive_int, 3000, 2200, "tokens in a batch, padding included"),
+    "max_tokens": (cli.positive_int, 1500, 2200, "tokens in a batch, padding included"),
     "accumulate": (cli.positive_int, 1, 1, "batches that make one step"),
     "warmup": (cli.positive_int, 200, 400, "steps until the learning rate is at its peak"),
-    "lr": (cli.positive_float, 2e-3, 1.5e-3, "peak learning rate"),
+    "lr": (cli.positive_float, 3e-3, 1.5e-3, "peak learning rate"),
     "clip": (cli.positive_float, 1.0, 1.0, "limit of the gradient's norm"),
     "dropout": (cli.probability, 0.1, 0.15, "share of the activations left out"),
     "label_smoothing": (cli.probability, 0.1, 0.1, "weight of the uniform distribution"),

@@ -41,8 +41,8 @@ def _rows_shape(x):
 @op
 def relu(x):
     """max(x, 0) (Nair and Hinton 2010); the derivative at 0 is 0."""
-    y = array_module(x).maximum(x, 0)
-    return y, (lambda g: g * (y > 0),)  # keeps y, which the next op keeps as well, instead of x
+    xp = array_module(x)
+    return xp.maximum(x, 0), (lambda g: xp.where(x > 0, g, 0),)
 
 
 @op
