@@ -15,12 +15,17 @@ Written by `python -m bench.report` from the JSON files beside it; do not edit.
 
 How it is measured: tinyfm and its peer run **in one process, in turns** (a b a b ...), with the
 same number of threads, the same dtype and the same allocator setting, after a check that both give
-the same values and gradients (to 1e-4 of the largest entry). Times are medians; a pair reads
+the same values and gradients (to 1e-4 of the largest entry; of a training step: the same loss and
+norm of the gradient). Times are medians; a pair reads
 forward + backward = sum. The ratio is tinyfm / peer: lower is better. `kept` means that glibc keeps
 freed memory (`tinyfm.backend.keep_memory`), for the peer as well, which gains more from it. A peer
 that is not installed is named as missing. Tiny ops are the cost of one op in a chain of 200 on
 8 numbers (8 x 8 for matmul). Before each turn the threads of the other side come to rest: OpenBLAS
 and OpenMP workers spin on for a while after a job, and would take a core from whoever is next.
+
+BLEU is sacreBLEU's default, cased and detokenised; its signature stands with each score. Published
+values on Multi30k (41.02 for a small Transformer) are of lower-cased, tokenised text and cannot be
+compared with these.
 
 Spread is median / fastest, of the side where it is larger. Far above 1 means that other programs
 were running on the machine: such a row says little about either side.
@@ -28,7 +33,12 @@ were running on the machine: such a row says little about either side.
 
 TITLES = {
     "ops": "Ops (`python -m bench.ops`)",
+    "train_step": "Training step (`python -m bench.train_step`)",
+    "train_step_default_allocator": (
+        "Training step, glibc's own allocator setting (`--allocator default`)"
+    ),
     "translation": "Translation (`python -m bench.translation`)",
+    "translation_tried": "Translation, other options (`python -m bench.translation --tried ...`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }
 

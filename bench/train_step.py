@@ -23,6 +23,7 @@ import tinyfm
 from bench import THREADS, common
 from tinyfm import models, nn, optim
 from tinyfm.backend import settings
+from tinyfm.demos.cli import positive_int
 from tinyfm.nn import sinusoids
 
 VOCABULARY, DROPOUT, SMOOTHING = 8000, 0.1, 0.1
@@ -256,10 +257,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=positive_int, default=9)
     parser.add_argument("--allocator", choices=("keep", "default"), default="keep")
     parser.add_argument(
-        "--sizes", type=int, nargs="*", default=[0, 1, 2], help="which of the three"
+        "--sizes", type=int, nargs="+", choices=range(3), default=[0, 1, 2], help="which of them"
     )
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--no-save", action="store_true", help="write no result file")

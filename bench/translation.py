@@ -20,6 +20,7 @@ the result to another file, which shows what else was tried.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -37,7 +38,9 @@ from tinyfm.text import read_lines
 
 ROOT = Path(__file__).parents[1]
 SCORE = re.compile(
-    r"^BLEU (\S+) greedy(?:, (\S+) with (\d+) beams)?: (\d+ .*), \d+ s$", re.MULTILINE
+    r"^BLEU (\S+) greedy \((\S+) exact\)"
+    r"(?:, (\S+) with (\d+) beams \((\S+) exact\))?: (\d+ .*), \d+ s$",
+    re.MULTILINE,
 )
 
 
@@ -58,12 +61,16 @@ def rows_of(work: str, *options: str, goals: tuple[float, ...] = (), seconds: fl
         start = time.perf_counter()
         out = run("translate", "--save", "model", *options, cwd=folder)
         took = time.perf_counter() - start
-    facts = out.splitlines()[0]
+    names = (Path(option).name if os.sep in option else option for option in options)
+    facts = f"{datetime.date.today()}, `translate {' '.join(names)}`; {out.splitlines()[0]}"
     said = re.search(r"^loss .* steps, \d+ s", out, re.MULTILINE)[0]
     signature = re.search(r"^ +(nrefs\S+)", out, re.MULTILINE)[1]
     rows = []
-    for i, (greedy, beam, beams, test) in enumerate(SCORE.findall(out)):
-        for score, how in ((greedy, "greedy"), (beam, f"{beams} beams")):
+    for i, (greedy, exact, beam, beams, exact_beam, test) in enumerate(SCORE.findall(out)):
+        for score, how, whole in (
+            (greedy, "greedy", exact),
+            (beam, f"{beams} beams", exact_beam),
+        ):
             if score:
                 least = goals[i] if i < len(goals) else None
                 rows.append(
@@ -71,7 +78,7 @@ def rows_of(work: str, *options: str, goals: tuple[float, ...] = (), seconds: fl
                         "translation", f"{work}: {test}, {how}", "BLEU", float(score),
                         goal="" if least is None else f">= {least}",
                         reached=None if least is None else float(score) >= least,
-                        note=f"{facts}; {said}; {signature}",
+                        note=f"{facts}; {said}; {whole} of the sentences exact; {signature}",
                     )
                 )  # fmt: skip
     goal = {"goal": f"<= {seconds:.0f}", "reached": took <= seconds}

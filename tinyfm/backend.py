@@ -190,7 +190,9 @@ def _blas() -> tuple[Any, Any] | None:
     return None
 
 
-os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
 _blas_lock = threading.Lock()
 _blas_users = 0
 _blas_before = 1

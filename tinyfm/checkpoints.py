@@ -4,17 +4,21 @@
     weights-000600.safetensors      the parameters after step 600, by their names in the model
     optimizer-000600.safetensors    what the optimizer remembers of them: NAME.m, NAME.v, NAME.t
 
-Arrays are written first, and as their step is in their names, they touch none that the present
-checkpoint.json names.  Then the new checkpoint.json takes the place of the old one in a single
-rename, and only then are the files removed that it does not name.  Whatever happens in between,
-checkpoint.json names whole files.
+Arrays are written first, and as their step is in their names, they touch none of another step
+that the present checkpoint.json names; those of the same step are replaced by equal ones.  Then the
+new checkpoint.json takes the place of the old one in a single rename, and only then are the files
+removed that it does not name.  Whatever happens in between, checkpoint.json names whole files.
+
+A folder is for one training at a time: `alone` keeps others out.
 """
 
 from __future__ import annotations
 
-import json
+import copy
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -23,10 +27,9 @@ import numpy as np
 
 from tinyfm.backend import generator
 from tinyfm.errors import InputError
+from tinyfm.files import read_arrays, read_json, write_arrays, write_json
 from tinyfm.nn import Module
 from tinyfm.optim import Optimizer
-from tinyfm.pretrained import read_arrays, write_arrays
-from tinyfm.text import replacing
 
 MANIFEST = "checkpoint.json"
 Folder = str | os.PathLike[str]
@@ -41,6 +44,14 @@ class Resumable(Protocol):
     def load_state_dict(self, state: dict[str, Any], /) -> None: ...
 
 
+def place_of(batches: object) -> dict[str, Any] | None:
+    """Where the data stand, for good: a copy, should state_dict() give what goes on to change.
+
+    None for data that cannot tell.
+    """
+    return copy.deepcopy(batches.state_dict()) if isinstance(batches, Resumable) else None
+
+
 def _generator_state() -> dict[str, Any]:
     return dict(generator().bit_generator.state)
 
@@ -49,8 +60,8 @@ def _generator_state() -> dict[str, Any]:
 class TrainingState:
     """What a run consists of besides weights and moments, as it was after its last whole step.
 
-    history    the record of every step
-    batches    the place in the data; None where it cannot tell
+    history    the record of every step (each save writes all of them: 100 bytes a step)
+    batches    the place in the data; None where they cannot tell
     taken      how many batches have been used, those without labels included
     evaluated  the step of the last evaluation
     generator  the state of the one generator
@@ -69,16 +80,49 @@ class TrainingState:
         """The number of the last whole step, 0 before the first."""
         return len(self.history)
 
-    def advance(self, record: dict[str, float], batches: Any, taken: int) -> None:
+    def advance(self, record: dict[str, float], batches: object, taken: int) -> None:
         """One more step is whole."""
         self.history.append(record)
-        self.batches = batches.state_dict() if isinstance(batches, Resumable) else None
-        self.taken, self.generator = taken, _generator_state()
+        self.batches, self.taken = place_of(batches), taken
+        self.generator = _generator_state()
 
 
 def exists(folder: Folder) -> bool:
     """Whether the folder holds a checkpoint."""
     return (Path(folder) / MANIFEST).exists()
+
+
+def step_of(folder: Folder) -> int:
+    """The step of the folder's checkpoint; InputError if it holds none, or a damaged one."""
+    return _read_manifest(Path(folder))[0].step
+
+
+@contextmanager
+def alone(folder: Folder) -> Iterator[None]:
+    """Keep every other training, of this process and of others, out of the folder for the block.
+
+    InputError while another one is in it.  The folder itself is locked, so that no file is added,
+    and the system unlocks it when the process ends, however that comes about.  Nothing is locked
+    where there is no folder yet, or where the system cannot (Windows, some network file systems).
+    """
+    if os.name != "posix" or not Path(folder).is_dir():
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(
+                f"{folder}: another training is using it; wait for its end, or give another folder"
+            ) from error
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def save(
@@ -118,8 +162,7 @@ def save(
         write_arrays(path / _weights_file(step), weights)
         write_arrays(path / _optimizer_file(step), memory)
         values = {"optimizer": moments["kind"], **vars(state), "kept": kept}
-        with replacing(path / MANIFEST) as temporary:
-            temporary.write_text(json.dumps(values) + "\n", encoding="utf-8")
+        write_json(path / MANIFEST, values, indent=None)
         state.kept = kept
     finally:
         _remove_others(path)
@@ -141,17 +184,23 @@ def load(folder: Folder, model: Module, optimizer: Optimizer, batches: Resumable
         for full_name, array in memory.items():
             name, _, key = full_name.rpartition(".")
             if name not in entries:
-                raise ValueError(f"{name} was trained then and is not now")
+                raise ValueError(
+                    f"the checkpoint has optimizer state for {name}, which this optimizer does "
+                    "not train"
+                )
             entries[name][key] = array if array.dtype.kind == "f" else array.item()
         optimizer.load_state_dict({"kind": kind, "state": list(entries.values())})
-        batches.load_state_dict(state.batches)
         generator().bit_generator.state = state.generator
-        model.load_state_dict(weights)
-    except (LookupError, TypeError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         what = str(error) if isinstance(error, ValueError) else f"damaged ({error!r})"
         raise InputError(
-            f"{path}: goes on only with the model, optimizer and data of its training: {what}"
+            f"{path}: cannot resume: {what}; give the model and optimizer of its training"
         ) from error
+    try:  # code of others: only a ValueError speaks of the data, the rest are bugs in it
+        batches.load_state_dict(copy.deepcopy(state.batches))
+    except ValueError as error:
+        raise InputError(f"{path}: cannot resume: {error}") from error
+    model.load_state_dict(weights)
     return state
 
 
@@ -171,19 +220,24 @@ def average(folder: Folder, last: int | None = None) -> dict[str, np.ndarray]:
             f"{path}: has the weights of {len(state.kept)} checkpoints, and the mean of the last "
             f"{last} is wanted; train with keep={last}, or average fewer"
         )
-    total: dict[str, Any] = {}
-    for step in state.kept[-count:]:
-        weights = read_arrays(path / _weights_file(step))
-        for name, array in weights.items():
-            total[name] = total.get(name, 0.0) + array.astype(np.float64)
+    first, *others = state.kept[-count:]
+    weights = read_arrays(path / _weights_file(first))
+    total = {name: array.astype(np.float64) for name, array in weights.items()}
+    for step in others:
+        for name, array in read_arrays(path / _weights_file(step)).items():
+            total[name] += array
     return {name: np.asarray(total[name] / count, array.dtype) for name, array in weights.items()}
 
 
 def forget(folder: Folder) -> None:
-    """Remove the checkpoint and its weights from the folder; other files stay."""
+    """Remove the checkpoint and its weights from the folder; other files stay.
+
+    InputError while a training is using it.
+    """
     path = Path(folder)
-    (path / MANIFEST).unlink(missing_ok=True)  # first: without it the rest is nothing
-    _remove_others(path)
+    with alone(path):
+        (path / MANIFEST).unlink(missing_ok=True)  # first: without it the rest is nothing
+        _remove_others(path)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -212,23 +266,33 @@ def _remove_others(folder: Path) -> None:
 def _read_manifest(folder: Path) -> tuple[TrainingState, str]:
     """The state in checkpoint.json, and the kind of its optimizer."""
     path = folder / MANIFEST
-    try:
-        values = json.loads(path.read_bytes())
-        state = TrainingState(**{f.name: values[f.name] for f in fields(TrainingState)})
-        if state.kept[-1] != state.step:
-            raise ValueError(f"weights of step {state.kept[-1]}, history of {state.step} steps")
-        return state, values["optimizer"]
-    except (FileNotFoundError, NotADirectoryError) as error:
+    if not path.exists():
         raise InputError(
             f"{folder}: holds no checkpoint ({MANIFEST}); give the folder of a saved training"
-        ) from error
+        )
+    values = read_json(path)
+    try:
+        state = TrainingState(**{f.name: values[f.name] for f in fields(TrainingState)})
+        _check(state)
+        return state, values["optimizer"]
     except (LookupError, TypeError, ValueError) as error:
         raise InputError(
             f"{path}: damaged, or not of a training ({error!r}); begin anew in another folder"
         ) from error
 
 
-# -- what belongs to what -------------------------------------------------------------------------
+def _check(state: TrainingState) -> None:
+    """ValueError or TypeError for what no training would have written."""
+    for record in state.history:
+        if not all(isinstance(value, int | float) for value in (record["step"], record["lr"])):
+            raise TypeError("a record whose step or lr is no number")
+    if not all(type(count) is int for count in (state.taken, state.evaluated, *state.kept)):
+        raise TypeError("a count that is no whole number")
+    if state.kept[-1] != state.step:
+        raise ValueError(f"weights of step {state.kept[-1]}, history of {state.step} steps")
+
+
+# -- matching a checkpoint with a model -----------------------------------------------------------
 
 
 def _names(model: Module, optimizer: Optimizer) -> list[str]:
@@ -244,9 +308,9 @@ def _compare(saved: dict[str, Any], here: dict[str, Any]) -> None:
 
     def describe(arrays: dict[str, Any], name: str) -> str:
         x = arrays.get(name)
-        return "absent" if x is None else f"{tuple(x.shape)} {x.dtype}"
+        return "none" if x is None else f"{tuple(x.shape)} {x.dtype}"
 
     for name in [*here, *(saved.keys() - here.keys())]:
         then, now = describe(saved, name), describe(here, name)
         if then != now:
-            raise ValueError(f"{name} is {then} in it, and {now} in this model")
+            raise ValueError(f"{name}: the checkpoint has {then}, and this model {now}")

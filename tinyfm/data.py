@@ -87,14 +87,20 @@ class Batches:
         self._pairs = pairs
         self._max_tokens = max_tokens
         self._pad_id, self._eos_id = pad_id, eos_id
-        self._checksum = zlib.crc32(self._lengths.tobytes())
+        ids = np.fromiter((i for pair in pairs for side in pair for i in side), np.int64)
+        self._checksum = zlib.crc32(ids.tobytes(), zlib.crc32(self._lengths.tobytes()))
         self._begin(seed, epoch=0, position=0)
 
     def _begin(self, seed: int, epoch: int, position: int) -> None:
-        self._seed, self.epoch, self.position = seed, epoch, position
         rng = np.random.default_rng((seed, epoch))
         order = _by_length(self._lengths, ties=rng.permutation(len(self._pairs)))
         batches = _cut(self._lengths, order, self._max_tokens)
+        if not 0 <= position <= len(batches):
+            raise InputError(
+                f"the saved training run stood at batch {position}, and an epoch has "
+                f"{len(batches)}; begin the training anew"
+            )
+        self._seed, self.epoch, self.position = seed, epoch, position
         self._epoch_batches = [batches[i] for i in rng.permutation(len(batches))]
 
     def __len__(self) -> int:
@@ -131,10 +137,15 @@ class Batches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with exactly the batch that would have come next when `state` was taken.
 
-        Raises InputError when it was taken over other pairs (their number, or the checksum of their
-        lengths, differs) or with another `max_tokens`: the batches would be different ones.
+        Raises InputError, and stays where it is, when `state` was taken over other pairs (their
+        number, or the checksum of their ids, differs) or with another `max_tokens`, for the batches
+        would be different ones; and when it is damaged.
         """
         here = self.state_dict()
+        if not isinstance(state, Mapping) or not all(
+            isinstance(state.get(name), int) and state[name] >= 0 for name in here
+        ):
+            raise InputError(f"the place in the data is damaged: {state}; begin the training anew")
         for name in ("pairs", "max_tokens", "checksum"):
             if state[name] != here[name]:
                 raise InputError(
@@ -154,7 +165,7 @@ def _by_length(
 ) -> npt.NDArray[np.int64]:
     """The order by source length, and by target length among equal sources.
 
-    The targets rise and fall in turn, as a field is ploughed: where one source length ends and the
+    The targets rise and fall in turn (boustrophedon order): where one source length ends and the
     next begins, neighbours still have similar targets, which saves a quarter of the padding.
     """
     source, target = lengths.T

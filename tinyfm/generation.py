@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from numbers import Real
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -43,6 +44,9 @@ class GenerationOutput(NamedTuple):
 # -- options ---------------------------------------------------------------------------------------
 
 
+IDS = {"eos_token_id", "pad_token_id", "decoder_start_token_id"}
+
+
 def _option(default: int | None, least: int) -> Any:
     return field(default=default, metadata={"least": least})
 
@@ -51,16 +55,18 @@ def _option(default: int | None, least: int) -> Any:
 class GenerationConfig:
     """The options of `generate`; their names and their defaults are Hugging Face's.
 
-    max_new_tokens, max_length: when to stop.  max_length counts the start token, max_new_tokens
-        does not and goes first; without either 20 new tokens are made.
-    min_length, min_new_tokens: tokens that stand before an end token; counted in the same way.
+    max_new_tokens, max_length: when to stop.  max_length counts the start token; max_new_tokens
+        does not, and wins over max_length.  Without either 20 new tokens are made.
+    min_length, min_new_tokens: no end token before so many tokens, counted in the same way.
     num_beams: sequences that run side by side for each input; 1 is greedy search.
     length_penalty: the exponent of the length by which a beam's log-probability is divided: above
         0 it favours long sequences, at 0 it does nothing.
     early_stopping: when beams stop, see `beam_search`.
     num_return_sequences: how many of the finished beams come back, the best first.
-    eos_token_id, pad_token_id: what ends a sequence (-1: nothing does) and what follows its end.
-    decoder_start_token_id: what a sequence begins with.  -1 is "not known" for it and the padding.
+    eos_token_id, pad_token_id: what ends a sequence (-1: nothing does) and what follows its end
+        (-1: the end token).
+    decoder_start_token_id: what a sequence begins with (-1: not known, an error).
+    bad_words_ids: lists of ids that never come one after the other.
     forced_bos_token_id, forced_eos_token_id: the only choice for the first new token, and for the
         last one where the length runs out.
     """
@@ -76,6 +82,7 @@ class GenerationConfig:
     eos_token_id: int = _option(-1, least=-1)
     pad_token_id: int = _option(-1, least=-1)
     decoder_start_token_id: int = _option(-1, least=-1)
+    bad_words_ids: Sequence[Sequence[int]] = ()
     forced_bos_token_id: int | None = _option(None, least=0)
     forced_eos_token_id: int | None = _option(None, least=0)
 
@@ -88,10 +95,11 @@ class GenerationConfig:
                 raise TypeError(f"{name} is {value!r}: it must be a whole number")
             if value < least:
                 raise ValueError(f"{name} is {value}: it must be at least {least}")
-        if not -100 <= self.length_penalty <= 100:  # or the powers of lengths overflow
-            raise ValueError(
-                f"length_penalty is {self.length_penalty}: it must be between -100 and 100"
-            )
+        words, penalty = self.bad_words_ids, self.length_penalty
+        if not isinstance(words, list | tuple) or not all(map(_is_word, words)):
+            raise ValueError(f"bad_words_ids is {words!r}: it must hold lists of ids, none empty")
+        if not isinstance(penalty, Real) or not -100 <= penalty <= 100:  # or powers overflow
+            raise ValueError(f"length_penalty is {penalty!r}: it must be between -100 and 100")
         if not isinstance(self.early_stopping, bool) and self.early_stopping != "never":
             raise ValueError(
                 f"early_stopping is {self.early_stopping!r}: it must be True, False or 'never'"
@@ -103,11 +111,15 @@ class GenerationConfig:
             )
 
     @classmethod
-    def of(cls, config: Any, options: dict[str, Any]) -> Self:
-        """The options given; for those left out or None what the model's config has, if anything.
+    def of(cls, config: Any, options: dict[str, Any], saved: dict[str, Any] | None = None) -> Self:
+        """The given options; those left out (or None) from what was saved with the model.
 
-        A length that is given stands alone: the config's other one does not take part.
+        saved: the content of generation_config.json.  Without it the options come from the model's
+            config, where older models have them.  Ids that it lacks come from the config as well.
+
+        A length that is given stands alone: the other one that was saved takes no part.
         """
+        saved = saved or {}
         names = {entry.name for entry in fields(cls)}
         if unknown := options.keys() - names:
             known = ", ".join(sorted(names))
@@ -115,8 +127,19 @@ class GenerationConfig:
         given = {name: value for name, value in options.items() if value is not None}
         lengths = {"max_new_tokens", "max_length"}
         left_out = names - (given.keys() | lengths if given.keys() & lengths else given.keys())
-        found = {name: getattr(config, name, None) for name in left_out}
+        found = {name: saved.get(name) for name in left_out}
+        for name in left_out & (IDS - saved.keys()) if saved else left_out:
+            found[name] = getattr(config, name, None)
         return cls(**given, **{name: value for name, value in found.items() if value is not None})
+
+
+def _is_word(word: Any) -> bool:
+    """Whether word is a list of ids, at least one."""
+    return (
+        isinstance(word, list | tuple)
+        and len(word) > 0
+        and all(isinstance(i, int | np.integer) and i >= 0 for i in word)
+    )
 
 
 # -- processors ------------------------------------------------------------------------------------
@@ -135,6 +158,20 @@ def no_end_before(length: int, eos: int) -> Processor:
     return process
 
 
+def never(words: Sequence[Sequence[int]]) -> Processor:
+    """No sequence takes the last id of a word after the ids before it."""
+
+    def process(ids: np.ndarray, scores: Array) -> Array:
+        scores = scores.copy()
+        for *before, last in words:
+            if (place := ids.shape[1] - len(before)) >= 0:
+                rows = np.flatnonzero((ids[:, place:] == before).all(1))
+                scores[array_module(scores).asarray(rows), last] = -np.inf
+        return scores
+
+    return process
+
+
 def only(token: int, length: int) -> Processor:
     """Sequences of exactly `length` tokens go on with `token`, at no cost."""
 
@@ -148,14 +185,16 @@ def only(token: int, length: int) -> Processor:
     return process
 
 
-def processors(options: GenerationConfig, start: int, length: int) -> list[Processor]:
+def processors(options: GenerationConfig, prompt_length: int, length: int) -> list[Processor]:
     """What the options ask for, in the order in which it is applied: what is forced wins.
 
-    start: tokens in the prompt; length: tokens at which generation stops.
+    length: tokens at which generation stops.
     """
     made = []
-    least = max(options.min_length, start + options.min_new_tokens)
-    if least > start and options.eos_token_id >= 0:
+    if words := [word for word in options.bad_words_ids if list(word) != [options.eos_token_id]]:
+        made.append(never(words))
+    least = max(options.min_length, prompt_length + options.min_new_tokens)
+    if least > prompt_length and options.eos_token_id >= 0:
         made.append(no_end_before(least, options.eos_token_id))
     if options.forced_bos_token_id is not None:
         made.append(only(options.forced_bos_token_id, 1))
@@ -181,8 +220,7 @@ def greedy_search(
         processors; 0 on padding, so that a row's sum is that of its sequence.  None are made
         without with_scores.  Of equally probable tokens the one with the lowest id is taken.
     """
-    start = prompt.shape[1]
-    changes = processors(options, start, length)
+    changes = processors(options, prompt.shape[1], length)
     ids, running = prompt, np.ones(len(prompt), bool)
     scores = [np.zeros((len(prompt), 0))]
     while ids.shape[1] < length and running.any():
@@ -216,8 +254,8 @@ class _Finished:
         return len(self.best) == self.room
 
     @property
-    def bar(self) -> float:
-        """The score that a further sequence has to beat."""
+    def worst(self) -> float:
+        """The score that a further sequence has to beat; while there is room, any will do."""
         return self.best[-1][0] if self.full else -math.inf
 
 
@@ -243,8 +281,8 @@ def beam_search(
     Log-probabilities have the logits' dtype; of equal ones the lower beam, then the lower id wins.
     """
     beams, penalty = options.num_beams, options.length_penalty
-    count, start = len(prompt) // beams, prompt.shape[1]
-    changes = processors(options, start, length)
+    count, prompt_length = len(prompt) // beams, prompt.shape[1]
+    changes = processors(options, prompt_length, length)
     first_row = np.arange(count)[:, None] * beams
     finished = [_Finished(beams) for _ in range(count)]
     searching = np.ones(count, bool)
@@ -260,7 +298,7 @@ def beam_search(
         beam, tokens = np.divmod(places, scores.shape[1])
         rows = first_row + beam
         longer = np.append(ids[rows], tokens[:, :, None], 2)  # (count, 2 K, n + 1)
-        new = longer.shape[2] - start
+        new = longer.shape[2] - prompt_length
         ends = (tokens == options.eos_token_id) | (longer.shape[2] == length)
 
         done = ends & searching[:, None] & (values > -np.inf)
@@ -271,9 +309,10 @@ def beam_search(
         ids = np.take_along_axis(longer, kept[:, :, None], 1).reshape(len(prompt), -1)
         rows = np.take_along_axis(rows, kept, 1).reshape(-1)
 
-        far = options.early_stopping == "never" and penalty > 0
-        best = totals[:, 0] / (length - start if far else new) ** penalty
-        searching &= best > [f.bar for f in finished]
+        look_ahead = options.early_stopping == "never" and penalty > 0
+        assumed = length - prompt_length if look_ahead else new
+        best = totals[:, 0] / assumed**penalty
+        searching &= best > [f.worst for f in finished]
         if options.early_stopping is True:
             searching &= [not f.full for f in finished]
     return _best(finished, prompt, options)
@@ -326,11 +365,11 @@ class _Steps:
         use_cache: bool,
     ) -> None:
         self.model, self.use_cache, self.state = model, use_cache, None
-        self.begin = (*inputs, rows, length)
+        self.begin_arguments = (*inputs, rows, length)
 
     def __call__(self, ids: np.ndarray, rows: np.ndarray | None) -> Array:
         if self.state is None or not self.use_cache:
-            self.state = self.model.begin(*self.begin)
+            self.state = self.model.begin(*self.begin_arguments)
             return self.model.step(ids, self.state)
         if rows is not None:
             self.state.reorder(rows)
@@ -341,6 +380,7 @@ class GenerationMixin:
     """Adds `generate` to a model that has a config, `begin` and `step`."""
 
     config: Any
+    generation_config: dict[str, Any] | None = None  # of the folder that the model comes from
 
     def generate(
         self,
@@ -355,15 +395,17 @@ class GenerationMixin:
 
         input_ids (B, S), attention_mask (B, S).  Each row begins with the start token and is
         padded after its end token; there are num_return_sequences rows for each input, in order.
-        options: see GenerationConfig; those left out come from the model's config where it has
-            them.  With num_beams > 1 it is a beam search, otherwise greedy.
+        options: see GenerationConfig; those left out come from the generation_config.json of the
+            model's folder, or else from its config.  num_beams > 1: beam search, otherwise greedy.
         use_cache=False computes everything anew at each step: the same tokens, for comparison.
         return_scores: gives a GenerationOutput instead; greedy: the log-probability of each new
             token, beams: the score of each row.
 
         The model works in evaluation mode, records no graph, and has its own mode afterwards.
         """
-        config = GenerationConfig.of(self.config, options)
+        config = GenerationConfig.of(self.config, options, self.generation_config)
+        if config.pad_token_id < 0:
+            config = replace(config, pad_token_id=config.eos_token_id)
         for name in ("decoder_start_token_id", "pad_token_id"):
             if getattr(config, name) < 0:
                 raise ValueError(f"{name} is missing: give it, since the model's config has none")
@@ -393,12 +435,12 @@ class GenerationMixin:
             return None
         return getattr(self.config, "max_position_embeddings", None)
 
-    def _length(self, config: GenerationConfig, start: int) -> int:
-        """The length at which to stop, the prompt's `start` tokens included."""
+    def _length(self, config: GenerationConfig, prompt_length: int) -> int:
+        """The length at which to stop, the prompt included."""
         if config.max_new_tokens is not None:
-            length = start + config.max_new_tokens
+            length = prompt_length + config.max_new_tokens
         else:
-            length = config.max_length or start + DEFAULT_NEW_TOKENS
+            length = config.max_length or prompt_length + DEFAULT_NEW_TOKENS
         limit = self.position_limit()
         if limit is None or length <= limit:
             return length

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tinyfm.errors import InputError
-from tinyfm.text import replacing
+from tinyfm.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 FONT_SIZE = 8.0  # points, of all that is written beside and in a matrix
 MOST_PIXELS = 40e6  # a picture that would be larger gets a lower resolution
-MEASURES_OF_TRAINING = ("step", "norm")  # what a record holds and no curve shows
+NOT_DRAWN = ("step", "norm")  # what a record of a training holds and no curve shows
 
 
 def curves(history: Sequence[Mapping[str, float]], path: str | Path | None = None) -> Figure:
@@ -44,7 +44,7 @@ def curves(history: Sequence[Mapping[str, float]], path: str | Path | None = Non
     if not history:
         raise ValueError("the history is empty: there is no step to draw")
     names = dict.fromkeys(name for record in history for name in record)
-    shown = [name for name in names if name not in MEASURES_OF_TRAINING]
+    shown = [name for name in names if name not in NOT_DRAWN]
     losses = [name for name in shown if name.endswith("loss")]
     panels = [losses] * bool(losses) + [[name] for name in shown if name not in losses]
 

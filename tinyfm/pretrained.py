@@ -11,7 +11,7 @@ Pickles are never read: opening one runs whatever code stands in it.
 from __future__ import annotations
 
 import dataclasses
-import json
+import numbers
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -22,12 +22,13 @@ from typing import Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
 import numpy as np
 
 from tinyfm.errors import InputError
-from tinyfm.generation import GenerationMixin
+from tinyfm.files import read_arrays, read_json, write_arrays, write_json
+from tinyfm.generation import GenerationConfig, GenerationMixin
 from tinyfm.nn import Module, without_memory
-from tinyfm.text import replacing
 
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 PICKLES = {".bin", ".ckpt", ".pkl", ".pt", ".pth"}
+NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}  # also NumPy's
 _classes: dict[str, type[PreTrainedModel]] = {}
 
 
@@ -37,7 +38,7 @@ class PretrainedConfig:
     model_type: ClassVar[str]
 
     def __post_init__(self) -> None:
-        """Check the kinds of the values, which may come out of a file.
+        """Check the kinds of the values, which may come out of a file; numbers become Python's own.
 
         An int is at least 1, or as much as its field's metadata says under "least"; a float lies
         between 0 and 1 (all are probabilities or standard deviations); a str is one of metadata's
@@ -51,10 +52,11 @@ class PretrainedConfig:
             if value is None and NoneType in kinds:
                 continue
             kind = kinds[0]
-            value = float(value) if kind is float and type(value) is int else value
-            wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-            if wrong:
+            fits = isinstance(value, NUMBERS.get(kind, kind))
+            if not fits or (isinstance(value, bool) and kind is not bool):
                 raise ValueError(f"{name} is {value!r}: it must be of type {kind.__name__}")
+            if kind in NUMBERS:
+                setattr(self, name, kind(value))
             if kind is int and value < (least := field.metadata.get("least", 1)):
                 raise ValueError(f"{name} is {value}: it must be at least {least}")
             if kind is float and not 0 <= value <= 1:
@@ -106,8 +108,9 @@ class Rename:
         optional: bool = False,
     ) -> None:
         self.own, self.files, self.copies, self.optional = own, files, copies, optional
-        self.split = split or (lambda array: np.split(array, len(files)))
-        self.join = join or (lambda *arrays: np.concatenate(arrays))
+        one = len(files) == 1  # there is nothing to split then, and perhaps no dimension
+        self.split = split or (lambda array: [array] if one else np.split(array, len(files)))
+        self.join = join or (lambda *arrays: arrays[0] if one else np.concatenate(arrays))
 
     def of(self, parameter: str) -> Rename | None:
         """The entry with its stars filled in for a parameter; None if it is not about that one."""
@@ -199,7 +202,7 @@ def _with_first_names(
     result = {name: array for name, array in file.items() if name not in copies}
     for copy, first in copies.items():
         if copy in file and not np.array_equal(result.setdefault(first, file[copy]), file[copy]):
-            problems.append(f"{copy} differs from {first}, and the two are to be one table")
+            problems.append(f"{copy} and {first} must be equal (one shared table)")
     return result, problems
 
 
@@ -215,7 +218,8 @@ class PreTrainedModel(Module, GenerationMixin):
     unused: names in files, with * for a part, that the model does without.
     task_head: own names, with * for a part, that the class adds for a task and that files may lack.
 
-    generation_config: what generation_config.json says, kept for the next one.
+    generation_config: the content of generation_config.json, which `generate` follows, and which is
+        saved with the model.
     """
 
     config_class: ClassVar[type[PretrainedConfig]]
@@ -231,7 +235,7 @@ class PreTrainedModel(Module, GenerationMixin):
 
     def __init__(self, config: Any) -> None:
         self.config = config
-        self.generation_config: dict[str, Any] = {}
+        self.generation_config = {}
 
     def entries(self) -> dict[str, Rename]:
         """The entry of the table for each parameter, by its own name."""
@@ -257,9 +261,9 @@ class PreTrainedModel(Module, GenerationMixin):
         path.mkdir(parents=True, exist_ok=True)
         write_arrays(path / WEIGHTS, state)
         config = {"architectures": [type(self).__name__], **self.config.to_dict()}
-        _write_json(path / CONFIG, config)
+        write_json(path / CONFIG, config)
         if self.generation_config:
-            _write_json(path / GENERATION, self.generation_config)
+            write_json(path / GENERATION, self.generation_config)
         else:
             (path / GENERATION).unlink(missing_ok=True)  # that of another model
 
@@ -298,17 +302,31 @@ class PreTrainedModel(Module, GenerationMixin):
             state, report = _arrange(skeleton, file)
         except ValueError as error:
             raise InputError(f"{path / WEIGHTS}: {error}") from error
-        model = cls(new_config).to(dtype=dtype)
-        model.load_state_dict(model.state_dict() | state)
+        if report.missing or report.new:
+            model = cls(new_config).to(dtype=dtype)
+            model.load_state_dict(model.state_dict() | state)
+        else:  # no random numbers are drawn only to be overwritten
+            model = skeleton
+            model.allocate(state, np.float32 if dtype is None else dtype)
         model.load_report = report
         if (path / GENERATION).is_file():
-            model.generation_config = _read_json(path / GENERATION)
+            model.generation_config = read_json(path / GENERATION)
+            try:
+                GenerationConfig.of(model.config, {}, model.generation_config)
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{path / GENERATION}: {error}") from error
         return model.eval()
 
 
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
-    """The first model class that was made for configs of this type."""
-    return next(cls for cls in _classes.values() if cls.config_class is type(config))
+    """The first model class that was made for configs of this type; TypeError if none was."""
+    for cls in _classes.values():
+        if cls.config_class is type(config):
+            return cls
+    raise TypeError(
+        f"no model is made from a {type(config).__name__}: give a config, such as one of "
+        f"{', '.join(sorted({cls.config_class.__name__ for cls in _classes.values()}))}"
+    )
 
 
 def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> PreTrainedModel:
@@ -331,7 +349,7 @@ def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> Pr
     return found[0].from_pretrained(path, dtype, **config)
 
 
-# -- files -----------------------------------------------------------------------------------------
+# -- folders ---------------------------------------------------------------------------------------
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -341,28 +359,11 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{folder}: no such folder; {remedy}")
     if not (folder / CONFIG).is_file():
         raise InputError(f"{folder}: holds no {CONFIG}; {remedy}")
-    values = _read_json(folder / CONFIG)
+    values = read_json(folder / CONFIG)
     names = values.setdefault("architectures", [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{folder / CONFIG}: architectures is {names!r}, and not a list of names")
     return values
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not JSON ({error})") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: not a JSON object")
-    return values
-
-
-def _write_json(path: Path, values: dict[str, Any]) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _read_weights(folder: Path) -> dict[str, np.ndarray]:
@@ -376,29 +377,3 @@ def _read_weights(folder: Path) -> dict[str, np.ndarray]:
                 )
         raise InputError(f"{path}: no such file; the folder holds no weights")
     return read_arrays(path)
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a safetensors file by their names; InputError if it is not a whole one."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path}: not a readable safetensors file ({error})") from error
-    except TypeError as error:  # bfloat16 and narrower
-        raise InputError(f"{path}: NumPy has no such type ({error}); save as float32") from error
-
-
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """A safetensors file, there whole or not at all; OSError, as of a full disk, names the path."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    with replacing(path) as temporary:
-        try:
-            save_file(contiguous, temporary, {"format": "pt"})  # older transformers look for it
-        except SafetensorError as error:
-            raise OSError(f"{path}: {error}") from error

@@ -1,15 +1,12 @@
 """Text in and out: lines of UTF-8 files, and a subword tokenizer learnt from them."""
 
-import gzip
 import logging
-import os
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tinyfm.errors import InputError
+from tinyfm.files import read_bytes, replacing
 
 if TYPE_CHECKING:
     import tokenizers
@@ -28,24 +25,11 @@ def read_lines(path: str | Path) -> list[str]:
     Raises InputError, naming the file: missing, unreadable, a damaged archive, empty, or not
     UTF-8 (then with the number of the first bad line).
     """
-    content = _read_bytes(Path(path)).removeprefix(b"\xef\xbb\xbf")
+    content = read_bytes(Path(path)).removeprefix(b"\xef\xbb\xbf")
     if not content:
-        raise InputError(f"{path}: the file is empty")
+        raise InputError(f"{path}: the file is empty; give one with a sentence in each line")
     lines = content.removesuffix(b"\n").split(b"\n")
     return [_decode(line, path, number) for number, line in enumerate(lines, 1)]
-
-
-def _read_bytes(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: the gzip archive is cut short or damaged ({error})") from error
 
 
 def _decode(line: bytes, path: str | Path, number: int) -> str:
@@ -101,7 +85,7 @@ def read_pairs(source_path: str | Path, target_path: str | Path | None = None) -
     lines = [number for number, pair in enumerate(pairs, 1) if all(map(str.strip, pair))]
     names = " and ".join(dict.fromkeys(paths))
     if not lines:
-        raise InputError(f"{names}: every pair has a blank side")
+        raise InputError(f"{names}: every pair has a blank side; are these the right files?")
     if dropped := len(pairs) - len(lines):
         logger.warning(
             "%s: dropped %d of %d pairs, which have a blank side", names, dropped, len(pairs)
@@ -119,30 +103,6 @@ def _split_at_tabs(path: str | Path) -> list[tuple[str, str]]:
             )
         pairs.append((source, rest.partition("\t")[0]))
     return pairs
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """`with replacing(path) as temporary:` write to temporary; it becomes path when all is well.
-
-    So a file is there whole or not at all, also after an interrupt, a power cut or on a full disk.
-    An OSError names path.
-    """
-    temporary = path.with_name(path.name + ".partial")
-    try:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        yield temporary
-        temporary.chmod(mode)  # safetensors lets nobody but the owner read its files
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())  # else the new name may reach the disk before the content
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.errno is not None and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # a failed write names no file
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 class Encoding(NamedTuple):
@@ -190,9 +150,10 @@ class Tokenizer:
         )
 
     def _special_id(self, token: str) -> int:
-        if (id := self._backend.token_to_id(token)) is None:
+        number = self._backend.token_to_id(token)
+        if number is None:
             raise InputError(f"the vocabulary lacks {token}")
-        return id
+        return number
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int, *, lowercase: bool = False) -> Self:
@@ -240,7 +201,7 @@ class Tokenizer:
 
         path = Path(folder) / cls.FILE_NAME
         # The file is read here and not by the library, which knows nothing of Python's file names.
-        content = _read_bytes(path)
+        content = read_bytes(path)
         try:
             return cls(hf.Tokenizer.from_str(content.decode("utf-8-sig")))
         except Exception as error:  # the library raises nothing more specific

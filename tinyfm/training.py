@@ -5,7 +5,7 @@ the rate of the schedule.  The loss is a mean over *labelled tokens*.  Batches d
 they have, so gradients are accumulated as sums over tokens and divided once by the common count:
 the result is the gradient of the concatenated batch, not a mean of means.
 
-A run can be stopped at any moment and goes on as if it had not been: what is random comes from one
+A run can be stopped at any moment and goes on as if it had not been: random numbers come from one
 generator, and its state and the place in the data are noted at the end of each step, with the
 update, in one piece that no Ctrl-C can divide.  A step that was cut short is done again from there.
 """
@@ -20,17 +20,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyfm import checkpoints
 from tinyfm.backend import generator, keep_memory
-from tinyfm.checkpoints import Folder, Resumable, TrainingState, average, forget
+from tinyfm.checkpoints import Folder, Resumable, TrainingState, alone, average, forget, step_of
 from tinyfm.errors import InputError
 from tinyfm.optim import Optimizer, Schedule, clip_grad_norm
 
-__all__ = ["average", "fit", "forget", "mean_loss"]
+__all__ = ["alone", "average", "fit", "forget", "mean_loss", "step_of"]
 
 
 def fit(
@@ -61,19 +62,21 @@ def fit(
         the one generator does not change the training.
     folder: where the training is saved: before the first step, every save_every steps, after the
         last one, and on Ctrl-C.  `batches` then needs state_dict() and load_state_dict(), with
-        states that JSON can hold, as data.Batches has them.
-    resume: go on from the folder's checkpoint, bit for bit (on a CPU) as if nothing had happened.
-        Model, optimizer and batches are made as for the first run and are put in their places.
-        Without it, a folder that holds a checkpoint is refused; `forget(folder)` removes it.
+        states that JSON can hold, as data.Batches has them.  One training at a time may use it.
+    resume: go on from the folder's checkpoint, bit for bit (on the CPU of the same machine) as if
+        nothing had happened.  Model, optimizer and batches are made as for the first run and are
+        put in their places.  Without it, a folder that holds a checkpoint is refused;
+        `forget(folder)` removes it.
     keep: the weights of how many checkpoints stay in the folder, for `average(folder)`.
     progress: a tqdm line with loss, rate, tokens per second and the time left, on standard error;
         None: when that is a terminal.
 
-    A batch without labels is left out and said so.  A step whose loss or gradient is not finite
-    changes no weight and is said; a second one in a row ends the training with FloatingPointError.
-    KeyboardInterrupt passes through between two updates, never in the middle of one, after saving.
-    Batches that run out before the last step are a ValueError.  InputError: a checkpoint that is
-    missing, in the way, damaged, or of another model, optimizer or data.  OSError: it cannot be
+    A batch without labels is left out, with a message on standard error.  A step whose loss or
+    gradient is not finite changes no weight and is reported there; a second one in a row raises
+    FloatingPointError.  Ctrl-C never cuts an update in two: the checkpoint is saved and
+    KeyboardInterrupt raised again.  ValueError: the batches end before the last step.  InputError:
+    a checkpoint is missing, damaged, unexpectedly there (resume=False), or of another model,
+    optimizer or data; or another training is using the folder.  OSError: a checkpoint cannot be
     written, and the one before is still whole.
     """
     from tqdm import tqdm
@@ -90,32 +93,32 @@ def fit(
             raise ValueError(f"{name} is {value}: it must be at least {least}")
     keep_memory()
     model.train()
-    state = _first_state(folder, resume, model, optimizer, batches)
-    if state.step > steps:
-        raise InputError(
-            f"{folder}: the training is at step {state.step} already, and steps is {steps}; "
-            "give more steps to go on"
-        )
-    if state.step:
-        was, now = state.history[-1]["lr"], float(optimizer.lr * schedule(state.step))
-        if was != now:
-            say(f"the learning rate of step {state.step} was {was:.4g}, and would be {now:.4g} now")
-
-    def due(every: int | None) -> bool:
-        return state.step == steps or (every is not None and state.step % every == 0)
-
-    def save() -> None:
-        if folder is not None:
-            with _undivided():
-                checkpoints.save(folder, model, optimizer, state, save_every, keep)
-
-    source = enumerate(batches, state.taken + 1)
-    gradients = partial(_gradients, model, source, optimizer, accumulate, clip, say)
     shown = sys.stderr.isatty() if progress is None else progress
-    tokens, began = 0, time.perf_counter()
-    with tqdm(
-        total=steps, initial=state.step, desc=description, disable=not shown, unit="step"
-    ) as bar:
+    with (
+        _started(folder, resume, steps, model, optimizer, batches) as state,
+        tqdm(
+            total=steps, initial=state.step, desc=description, disable=not shown, unit="step"
+        ) as bar,
+    ):
+        if state.step:
+            was, now = state.history[-1]["lr"], float(optimizer.lr * schedule(state.step))
+            if was != now:
+                say(
+                    f"the learning rate of step {state.step} was {was:.4g}, and would be "
+                    f"{now:.4g} now"
+                )
+
+        def due(every: int | None) -> bool:
+            return state.step == steps or (every is not None and state.step % every == 0)
+
+        def save() -> None:
+            if folder is not None:
+                with _undivided():
+                    checkpoints.save(folder, model, optimizer, state, save_every, keep)
+
+        source = enumerate(batches, state.taken + 1)
+        gradients = partial(_gradients, model, source, optimizer, accumulate, clip, say)
+        tokens, began = 0, time.perf_counter()
         try:
             while True:
                 # First what is due after the last step: Ctrl-C may have cut its evaluation short.
@@ -129,16 +132,22 @@ def fit(
                 if state.step == steps:
                     break
                 step = state.step + 1
-                loss, norm, count, numbers = _finite(gradients, step, say)
+                gradient = _finite(gradients, step, say)
                 factor = schedule(step)
-                lr = float(optimizer.lr * factor)
+                record = {
+                    "step": step,
+                    "loss": gradient.loss,
+                    "lr": float(optimizer.lr * factor),
+                    "norm": gradient.norm,
+                }
                 with _undivided():
                     optimizer.step(factor)
-                    record = {"step": step, "loss": loss, "lr": lr, "norm": norm}
-                    state.advance(record, batches, taken=numbers[-1])
-                tokens += count
+                    state.advance(record, batches, taken=gradient.batches[-1])
+                tokens += gradient.tokens
                 speed = tokens / (time.perf_counter() - began)
-                bar.set_postfix_str(f"loss {loss:.3f} lr {lr:.2e} {speed:.0f} tokens/s")
+                bar.set_postfix_str(
+                    f"loss {gradient.loss:.3f} lr {record['lr']:.2e} {speed:.0f} tokens/s"
+                )
                 bar.update()
         except KeyboardInterrupt:
             save()
@@ -147,31 +156,60 @@ def fit(
     return state.history
 
 
-def _first_state(
+@contextmanager
+def _started(
     folder: Folder | None,
     resume: bool,
+    steps: int,
     model: Any,
     optimizer: Optimizer,
     batches: Iterable[dict[str, Any]],
-) -> TrainingState:
-    """Where the training starts: anew, or where the folder's checkpoint has put everything."""
+) -> Iterator[TrainingState]:
+    """Where the training starts: anew, or where the folder's checkpoint has put everything.
+
+    Within the block no other training may use the folder.
+    """
     if folder is None:
         if resume:
             raise ValueError("resume=True: give the folder of the run that shall go on")
-        return TrainingState()
+        yield TrainingState()
+        return
     if not isinstance(batches, Resumable):
         raise TypeError(
             f"batches is a {type(batches).__name__}: a training that is saved needs one with "
             "state_dict() and load_state_dict(), as data.Batches has them; or leave folder out"
         )
-    if resume:
-        return checkpoints.load(folder, model, optimizer, batches)
-    if checkpoints.exists(folder):
-        raise InputError(
-            f"{folder}: holds a training that can go on (resume=True); to begin anew, remove it "
-            "(training.forget) or give another folder"
-        )
-    return TrainingState(batches=batches.state_dict())
+    if not resume:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    with alone(folder):
+        if resume:
+            state = checkpoints.load(folder, model, optimizer, batches)
+        elif checkpoints.exists(folder):
+            raise InputError(
+                f"{folder}: holds a training that can go on (resume=True); to begin anew, remove "
+                "it (training.forget) or give another folder"
+            )
+        else:
+            state = TrainingState(batches=checkpoints.place_of(batches))
+        if state.step > steps:
+            raise InputError(
+                f"{folder}: the training is at step {state.step} already, and steps is {steps}; "
+                "give more steps to go on"
+            )
+        yield state
+
+
+class Gradient(NamedTuple):
+    """What the gradients of a step, which are in the parameters, are the gradients of.
+
+    loss: the mean over the labelled tokens; norm: of all gradients together, before clipping;
+    tokens: how many are labelled; batches: the numbers of the batches that they come from.
+    """
+
+    loss: float
+    norm: float
+    tokens: int
+    batches: list[int]
 
 
 def _gradients(
@@ -181,22 +219,20 @@ def _gradients(
     accumulate: int,
     clip: float | None,
     say: Callable[[str], None],
-) -> tuple[float, float, int, list[int]]:
+) -> Gradient:
     """Fill the clipped gradients of the mean loss over the labelled tokens of `accumulate` batches.
 
-    Returns that loss, the gradients' norm before clipping, the number of labelled tokens, and the
-    numbers of the batches.
+    If none of them has a labelled token, more are taken until one has.
     """
     optimizer.zero_grad()
     total, count, empty = 0.0, 0, 0
     numbers: list[int] = []
-    while not count or accumulate > 0:
+    while len(numbers) < accumulate or not count:
         number, batch = next(source, (0, None))
         if batch is None:
             raise ValueError("the batches ended before the last step; give an endless iterator")
         numbers.append(number)
         output = model(**batch)
-        accumulate -= 1
         n = output.num_labels
         if not n:
             empty += 1
@@ -211,17 +247,21 @@ def _gradients(
         if p.grad is not None:
             p.grad /= count
     norm = clip_grad_norm(optimizer.params, math.inf if clip is None else clip)
-    return total / count, norm, count, numbers
+    return Gradient(total / count, norm, count, numbers)
 
 
-def _finite(gradients: Callable[[], Any], step: int, say: Callable[[str], None]) -> Any:
+def _finite(gradients: Callable[[], Gradient], step: int, say: Callable[[str], None]) -> Gradient:
     """What gradients() returns; if its loss or norm is not finite, that of the next batches."""
     for _ in range(2):
-        loss, norm, count, numbers = gradients()
-        if math.isfinite(loss) and math.isfinite(norm):
-            return loss, norm, count, numbers
-        batch = "-".join(map(str, dict.fromkeys((numbers[0], numbers[-1]))))
-        say(f"step {step}, batch {batch}: loss {loss}, gradient norm {norm}: not applied")
+        gradient = gradients()
+        if math.isfinite(gradient.loss) and math.isfinite(gradient.norm):
+            return gradient
+        first, last = gradient.batches[0], gradient.batches[-1]
+        batch = f"{first}" if first == last else f"{first}-{last}"
+        say(
+            f"step {step}, batch {batch}: loss {gradient.loss}, gradient norm {gradient.norm}: "
+            "not applied"
+        )
     raise FloatingPointError(
         f"training stopped at step {step}, batch {batch}: the loss or its gradient is not finite "
         "twice in a row; lower the learning rate or look at the data"

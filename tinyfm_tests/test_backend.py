@@ -36,6 +36,12 @@ def test_blocked_ops_work_in_a_forked_process():
     assert done.returncode == 0
 
 
+def test_tinyfm_is_imported_where_there_is_no_fork():
+    code = "import os; del os.fork, os.register_at_fork; import tinyfm.training"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_blocks_cover_everything_once_and_hand_on_errors():
     for threads in (1, 2):
         seen = np.zeros(10, int)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repo
 
 # bench sets the threads of a process that measures; the tests' own process keeps its settings.
 _environment = dict(os.environ)
-from bench import common, report  # noqa: E402
+from bench import common, report, train_step, translation  # noqa: E402
 
 os.environ.clear()
 os.environ.update(_environment)
@@ -148,6 +148,64 @@ def test_the_committed_table_is_made_of_the_committed_results():
     assert not any(d["settings"].get("quick") for d in documents)
 
 
-def test_the_bench_of_translations_explains_itself():
-    done = run(["-m", "bench.translation", "--help"])
-    assert done.returncode == 0 and "--multi30k FOLDER" in done.stdout
+@pytest.mark.parametrize(
+    "bench, option", [("translation", "--multi30k FOLDER"), ("train_step", "--profile")]
+)
+def test_the_other_benches_explain_themselves(bench, option):
+    done = run(["-m", f"bench.{bench}", "--help"])
+    assert done.returncode == 0 and option in done.stdout
+
+
+SMALL = train_step.Size(d=16, heads=2, layers=1, ffn=24, batch=9, length=8)
+
+
+@pytest.mark.parity
+def test_a_training_step_is_the_same_work_in_torch():
+    row = train_step.measure(SMALL, rounds=1)
+    assert row["ratio"] > 0 and row["work"] == "d 16, 1+1, ffn 24, 9 x 8 tokens"
+
+
+@pytest.mark.parity
+def test_other_work_is_not_timed(monkeypatch):
+    build = train_step.their_model
+
+    def other(torch, model, size):
+        peer = build(torch, model, size)
+        with torch.no_grad():
+            peer.decoder.layers[0].cross.out.bias += 0.1
+        return peer
+
+    monkeypatch.setattr(train_step, "their_model", other)
+    with pytest.raises(common.NotTheSameWork):
+        train_step.measure(SMALL, rounds=1)
+
+
+def test_a_training_step_without_torch_is_timed_alone(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    row = train_step.measure(SMALL, rounds=1)
+    assert row["theirs"] is row["ratio"] is row["reached"] is None
+    assert row["tinyfm"]["sum"] > 0
+
+
+SAID = """\
+16 pairs, 84 subwords, 19,904 parameters, 1 batches an epoch, 0.0% padding
+loss 0.107 after 120 steps, 3 s; saved to model
+BLEU 91.50 greedy (79.3% exact), 92.25 with 4 beams (80.0% exact): 300 random sentences, 12 s
+     nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
+BLEU 69.00 greedy (40.0% exact), 71.00 with 4 beams (40.3% exact): 300 compositional sentences, 14 s
+     nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0
+"""
+
+
+def test_scores_are_read_off_what_the_command_says(monkeypatch):
+    monkeypatch.setattr(translation, "run", lambda *arguments, **options: SAID)
+    *rows, seconds = translation.rows_of("work", goals=(90, 70), seconds=60)
+    assert [(r["work"], r["tinyfm"]["sum"], r["goal"], r["reached"]) for r in rows] == [
+        ("work: 300 random sentences, greedy", 91.5, ">= 90", True),
+        ("work: 300 random sentences, 4 beams", 92.25, ">= 90", True),
+        ("work: 300 compositional sentences, greedy", 69.0, ">= 70", False),
+        ("work: 300 compositional sentences, 4 beams", 71.0, ">= 70", True),
+    ]
+    for row, exact in zip(rows, ("79.3%", "80.0%", "40.0%", "40.3%"), strict=True):
+        assert all(said in row["note"] for said in ("120 steps", f"{exact} of the", "nrefs:1"))
+    assert seconds["unit"] == "s" and seconds["reached"] is True

@@ -1,5 +1,6 @@
 """Checkpoints that do not fit, are damaged, in the way or not finite (R39); averaging."""
 
+import errno
 import itertools
 import json
 import os
@@ -11,9 +12,9 @@ import pytest
 import safetensors.numpy
 from numpy.testing import assert_array_equal
 
-from tinyfm import InputError, checkpoints, nn, optim, training
+from tinyfm import InputError, checkpoints, models, nn, optim, training
 from tinyfm.data import Batches
-from tinyfm_tests.small_training import KINDS, Training, files_of, listing, pairs, snapshot
+from tinyfm_tests.small_training import KINDS, New, Training, files_of, listing, pairs, snapshot
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,35 @@ def test_r39_a_training_that_flies_off_keeps_the_checkpoint_before(tmp_path):
     assert listing(tmp_path) == files_of(2)
 
 
+# -- parameters of any shape -----------------------------------------------------------------------
+
+
+class Factor(nn.Module):
+    """A single number, which has no dimension."""
+
+    def __init__(self):
+        self.factor = nn.Parameter(np.ones((), np.float32))
+
+    def forward(self, input_ids, attention_mask, labels):
+        values = self.factor * np.float32(labels.mean())
+        return models.ModelOutput(loss=values, num_labels=labels.size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_r38_a_parameter_without_a_dimension_is_saved_and_goes_on(kind, tmp_path):
+    def go(steps, folder, resume=False):
+        model = Factor()
+        batches = Batches(pairs(), max_tokens=60, pad_id=0, eos_id=2, seed=0)
+        options = {"folder": folder, "resume": resume, "progress": False}
+        optimizer = KINDS[kind](model.parameters())
+        training.fit(model, batches, optimizer, optim.constant(), steps, **options)
+        return model.factor.item(), optimizer.state_dict()["state"]
+
+    go(3, tmp_path / "parts")
+    assert go(7, tmp_path / "parts", resume=True) == go(7, tmp_path / "whole")
+    assert training.average(tmp_path / "parts")["factor"].shape == ()
+
+
 # -- what does not fit -----------------------------------------------------------------------------
 
 
@@ -75,10 +105,19 @@ def saved(original, tmp_path):
 @pytest.mark.parametrize(
     "there, message",
     [
-        ({"width": 8}, r"embedding.weight is \(12, 16\) float32 in it, and \(12, 8\) float32 in"),
-        ({"dtype": np.float64}, r"is \(12, 16\) float32 in it, and \(12, 16\) float64 in this"),
+        (
+            {"width": 8},
+            r"embedding.weight: the checkpoint has \(12, 16\) float32, and this model \(12, 8\)",
+        ),
+        (
+            {"dtype": np.float64},
+            r"has \(12, 16\) float32, and this model \(12, 16\) float64; give the",
+        ),
         ({"kind": "SGD"}, "the optimizer's state is of AdamW, and this is SGD"),
-        ({"kind": "Adam"}, "the optimizer's state is of AdamW, and this is Adam$"),
+        (
+            {"kind": "Adam"},
+            "the optimizer's state is of AdamW, and this is Adam; give the model and",
+        ),
         ({"count": 39}, "had pairs=40, this one has 39; resume it with the same data"),
         ({"max_tokens": 61}, "had max_tokens=60, this one has 61"),
     ],
@@ -87,7 +126,7 @@ def test_what_differs_is_named(there, message, saved):
     before = snapshot(saved)
     with pytest.raises(InputError, match=message) as raised:
         Training(**there).fit(10, saved, resume=True)
-    assert str(raised.value).startswith(f"{saved}: goes on only with the model, opti")
+    assert str(raised.value).startswith(f"{saved}: cannot resume: ")
     assert "\n" not in str(raised.value)
     assert snapshot(saved) == before
 
@@ -104,20 +143,24 @@ def test_parameters_that_come_and_go_are_named(saved):
     run = Training()
     run.model.extra = nn.Parameter(np.zeros(3, np.float32))
     with pytest.raises(
-        InputError, match=r"extra is absent in it, and \(3,\) float32 in this model"
+        InputError, match=r"extra: the checkpoint has none, and this model \(3,\) float32"
     ):
         run.fit(10, saved, resume=True)
     run = Training()
     run.model.encoder.layers[0].feed_forward.up.bias = None
     run.optimizer = KINDS["AdamW"](run.model.parameters())
-    with pytest.raises(InputError, match=r"up.bias is \(16,\) float32 in it, and absent in this"):
+    with pytest.raises(
+        InputError, match=r"up.bias: the checkpoint has \(16,\) float32, and this model none"
+    ):
         run.fit(10, saved, resume=True)
 
 
 def test_an_optimizer_of_other_parameters_is_noticed(saved):
     run = Training()
     run.optimizer = optim.AdamW(run.model.encoder.parameters(), lr=0.01)
-    with pytest.raises(InputError, match="was trained then and is not now"):
+    with pytest.raises(
+        InputError, match=r"has optimizer state for .*, which this optimizer does not"
+    ):
         run.fit(10, saved, resume=True)
     run = Training()
     run.optimizer = optim.AdamW([nn.Parameter(np.zeros(3, np.float32))], lr=0.01)
@@ -173,8 +216,11 @@ def test_a_damaged_or_missing_checkpoint_is_named(damage, message, saved):
     assert run.outcome() == before
 
 
-@pytest.mark.parametrize("key", ["history", "batches", "generator", "kept", "optimizer"])
-@pytest.mark.parametrize("value", [None, [], {}, "x", ...])
+KEYS = ["history", "batches", "taken", "evaluated", "generator", "kept", "optimizer"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("value", [None, [], {}, "x", ["x"] * 5, [{"step": 1}] * 5, ...])
 def test_a_manifest_with_a_wrong_entry_is_an_input_error(key, value, saved):
     values = json.loads((saved / "checkpoint.json").read_text())
     if value is ...:
@@ -184,6 +230,94 @@ def test_a_manifest_with_a_wrong_entry_is_an_input_error(key, value, saved):
     (saved / "checkpoint.json").write_text(json.dumps(values))
     with pytest.raises(InputError, match=re.escape(str(saved))):
         Training().fit(10, saved, resume=True)
+
+
+@pytest.mark.parametrize("state", [-1, 2**200, None])
+def test_a_generator_with_an_impossible_state_is_an_input_error(state, saved):
+    values = json.loads((saved / "checkpoint.json").read_text())
+    values["generator"]["state"]["state"] = state
+    (saved / "checkpoint.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match="cannot resume"):
+        Training().fit(10, saved, resume=True)
+
+
+def test_a_mistake_in_the_code_of_the_data_is_no_damage(saved):
+    class Wrong(Batches):
+        def load_state_dict(self, state):
+            return state["no such key"]
+
+    run = Training()
+    run.batches.__class__ = Wrong
+    with pytest.raises(KeyError, match="no such key"):
+        run.fit(10, saved, resume=True)
+
+
+def test_the_step_of_a_folder(saved):
+    assert training.step_of(saved) == 5
+    with pytest.raises(InputError, match="holds no checkpoint"):
+        training.step_of(saved / "nowhere")
+
+
+# -- one training at a time ------------------------------------------------------------------------
+
+
+def test_two_trainings_cannot_use_one_folder(tmp_path, uninterrupted):
+    """Neither begin nor go on nor forget, while a training is at work there; afterwards all can."""
+    folder, refused = tmp_path / "run", []
+
+    def others(model):
+        before = snapshot(folder)
+        for intrude in (
+            lambda: training.forget(folder),
+            lambda: Training().fit(10, folder),
+            lambda: Training().fit(10, folder, resume=True),
+        ):
+            with pytest.raises(InputError, match="another training is using it; wait") as raised:
+                intrude()
+            refused.append(str(raised.value))
+        assert snapshot(folder) == before
+        return {}
+
+    Training().fit(5, folder, evaluate=others, evaluate_every=2)
+    assert len(refused) == 9 and all(line.startswith(f"{folder}: ") for line in refused)
+    training.forget(folder)
+    assert Training().fit(10, folder) == uninterrupted
+
+
+def test_two_processes_cannot_use_one_folder(saved):
+    code = f"""
+import time
+with training.alone({str(saved)!r}):
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    other = New(code)
+    assert other.process.stdout.readline() == "ready\n"
+    with pytest.raises(InputError, match="another training is using it"):
+        Training().fit(10, saved, resume=True)
+    other.process.kill()
+    other.end()  # and with it its lock
+    Training().fit(10, saved, resume=True)
+
+
+def test_a_folder_is_free_again_after_an_error(saved):
+    with pytest.raises(ZeroDivisionError), training.alone(saved):
+        raise ZeroDivisionError
+    with training.alone(saved), training.alone(saved.parent), training.alone(saved / "nowhere"):
+        pass
+
+
+def test_where_folders_cannot_be_locked_trainings_go_on(saved, monkeypatch, uninterrupted):
+    def none(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", none)
+    outcome = Training().fit(10, saved, resume=True)
+    assert outcome["history"][4].pop("dev")
+    assert outcome == uninterrupted
+
+
+# -- what is in the way ----------------------------------------------------------------------------
 
 
 def test_a_training_in_the_way_is_refused_and_can_be_forgotten(saved, uninterrupted):
@@ -279,9 +413,9 @@ def test_average_adds_in_float64(tmp_path):
     model = nn.Linear(2, 1, bias=False)
     optimizer = optim.SGD(model.parameters(), lr=0.1)
     state = checkpoints.TrainingState(batches={})
-    for row in values:
+    for step, row in enumerate(values, 1):
         model.weight.data = row[None]
-        state.history.append({})
+        state.history.append({"step": step, "lr": 0.1})
         checkpoints.save(tmp_path, model, optimizer, state, save_every=1, keep=3)
     assert_array_equal(training.average(tmp_path)["weight"], np.float32([[1 / 3, 1]]))
 

@@ -172,7 +172,7 @@ def test_invalid_bytes_name_the_line_after_the_good_ones_are_out(command):
     assert outcome(command("echo"), b"one\ntwo\nthr\xffee\nfour\n") == (
         2,
         "<one>\n<two>\n",
-        "probe: standard input:3: not valid UTF-8 (byte 0xff at position 4)\n",
+        "probe: standard input:3: not valid UTF-8 (byte 0xff at position 4); send UTF-8\n",
     )
 
 

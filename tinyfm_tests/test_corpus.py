@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from tinyfm.demos import korean_english
 from tinyfm.demos.dice import Dice
 from tinyfm.demos.korean_english import COMBINATION, SHARE, SHOWN, corpus, sentences, split
-from tinyfm.demos.korean_english_grammar import (
+from tinyfm.demos.korean_english.grammar import (
     Thing,
 )
-from tinyfm.demos.korean_english_sentences import draw
-from tinyfm.demos.korean_english_words import (
+from tinyfm.demos.korean_english.sense import draw
+from tinyfm.demos.korean_english.words import (
     ADJECTIVES,
     COMPANIONS,
     KNOWN,

@@ -148,12 +148,43 @@ def test_a_restart_on_other_data_is_refused():
 
 
 def test_a_restart_on_other_pairs_of_the_same_number_is_refused():
+    """Of other lengths, though of the same ids, or of equal ones: another order, a changed id."""
     pairs = random_pairs(10)
     state = Batches(pairs, **OPTIONS, seed=0).state_dict()
-    for other in (pairs[1:] + pairs[:1], [*pairs[1:], ([5], [5, 5])]):
+    (source, target), *rest = pairs
+    changed = [(source, [99, *target[1:]]), *rest]
+    moved = [([*source, target[0]], target[1:]), *rest]
+    for other in (pairs[1:] + pairs[:1], [*rest, ([5], [5, 5])], changed, moved):
         with pytest.raises(InputError, match=r"checksum=\d+, this one has \d+; resume it with the"):
             Batches(other, **OPTIONS, seed=0).load_state_dict(state)
     Batches(list(pairs), **OPTIONS, seed=1).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        ({"position": 1000}, "stood at batch 1000, and an epoch has 6; begin the training anew"),
+        ({"position": -1}, "the place in the data is damaged"),
+        ({"epoch": -1}, "the place in the data is damaged"),
+        ({"epoch": 0.5}, "the place in the data is damaged"),
+        ({"seed": "x"}, "the place in the data is damaged"),
+        ({"seed": None}, "the place in the data is damaged"),
+        ({"checksum": ...}, "the place in the data is damaged"),
+        (None, "the place in the data is damaged"),
+        ([], "the place in the data is damaged"),
+    ],
+)
+def test_a_damaged_state_is_refused_and_changes_nothing(damage, message):
+    batches = Batches(random_pairs(10), **OPTIONS, seed=0)
+    next(batches)
+    before = batches.state_dict()
+    damaged = before | damage if isinstance(damage, dict) else damage
+    if isinstance(damaged, dict):
+        damaged = {name: value for name, value in damaged.items() if value is not ...}
+    with pytest.raises(InputError, match=message):
+        batches.load_state_dict(damaged)
+    assert batches.state_dict() == before
+    batches.load_state_dict(before | {"position": len(batches)})  # the end of an epoch is a place
 
 
 def test_a_state_survives_json():

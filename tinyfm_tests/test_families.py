@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import masks, models, optim, pretrained
+from tinyfm import data, masks, models, optim, pretrained, training
 
 # -- families --------------------------------------------------------------------------------------
 
@@ -247,3 +247,103 @@ def test_r39_saving_refuses_weights_that_are_not_finite(family, value, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     model.save_pretrained(tmp_path, force=True)
     assert_array_equal(pretrained.load(tmp_path).state_dict()[name], spoilt)
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+def ragged(rows=6):
+    """A batch in which rows have unequal numbers of labels."""
+    batch = example(rows) | {"attention_mask": np.ones((rows, 6), int)}
+    batch["labels"][[1, 4], 2:] = -100
+    return batch
+
+
+def cut(batch, *ends):
+    """The batch in pieces that end before these rows."""
+    return [
+        {name: array[start:end] for name, array in batch.items()}
+        for start, end in zip((0, *ends), (*ends, len(batch["labels"])), strict=True)
+    ]
+
+
+@each_family
+def test_r28_accumulated_batches_equal_the_big_batch(family):
+    results = []
+    for pieces in ([ragged()], cut(ragged(), 1, 3)):
+        model = new(family, std=0.1)
+        history = training.fit(
+            model,
+            pieces,
+            optim.SGD(model.parameters(), lr=1.0),
+            optim.constant(),
+            steps=1,
+            accumulate=len(pieces),
+            clip=None,
+            progress=False,
+        )
+        results.append((history[0]["loss"], model.state_dict()))
+    (loss, whole), (summed, pieces) = results
+    assert summed == pytest.approx(loss, rel=1e-12)
+    for name, array in whole.items():
+        assert_allclose(pieces[name], array, atol=1e-10)
+
+
+@each_family
+def test_r29_the_mean_loss_is_the_same_for_every_batch_size(family):
+    model = new(family, std=0.1).eval()
+    whole = training.mean_loss(model, [ragged()])
+    for ends in ((1,), (2, 4), (1, 2, 3, 4, 5)):
+        assert training.mean_loss(model, cut(ragged(), *ends)) == pytest.approx(whole, rel=1e-12)
+    means = [training.mean_loss(model, [piece]) for piece in cut(ragged(), 1, 2, 3, 4, 5)]
+    assert abs(np.mean(means) - whole) > 1e-3  # what a mean over sentences would be
+
+
+@each_encoder_decoder
+def test_r38_resume_is_exact(family, tmp_path):
+    """Dropout, accumulation, shuffled batches: 3 steps, a checkpoint, 4 more, or 7 at once."""
+
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 7, (20, 2))
+    pairs = [[rng.integers(3, VOCABULARY, n).tolist() for n in row] for row in sizes]
+
+    def go(steps, seed, folder, resume):
+        model = new(family, seed, dropout=0.2, dtype=np.float32)
+        options = {"max_tokens": 30, "pad_id": 0, "eos_id": 2}
+        batches = data.Batches(pairs, **options, seed=seed)
+        optimizer = optim.AdamW(model.parameters(), lr=0.01)
+        how = {"accumulate": 2, "folder": folder, "resume": resume, "progress": False}
+        history = training.fit(model, batches, optimizer, optim.linear(2, 10), steps, **how)
+        return history, {name: array.tobytes() for name, array in model.state_dict().items()}
+
+    whole = go(7, 0, tmp_path / "whole", resume=False)
+    go(3, 0, tmp_path / "parts", resume=False)
+    assert go(7, 9, tmp_path / "parts", resume=True) == whole
+
+
+# -- generation ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@each_encoder_decoder
+def test_r59_r61_r22_generation_with_and_without_cache_alone_and_padded(family, beams):
+    model = new(family, std=0.5)
+    ids, mask = np.array([[5, 6, 7, 8, 9], [9, 3, 4, 0, 0]]), np.array([[1] * 5, [1, 1, 1, 0, 0]])
+    options = {"num_beams": beams, "max_new_tokens": 8, "forced_eos_token_id": 2}
+    made = model.generate(ids, mask, **options)
+    assert_array_equal(model.generate(ids, mask, use_cache=False, **options), made)
+    alone = model.generate(ids[1:, :3], **options)[0]
+    assert_array_equal(made[1, : len(alone)], alone)
+    for row in made:
+        end = 1 + row[1:].tolist().index(2)
+        assert (row[end + 1 :] == 0).all()
+
+
+@each_encoder_decoder
+def test_r66_generation_knows_no_dropout_and_keeps_the_mode(family):
+    model = new(family, std=0.3, dropout=0.5).train()
+    ids = example()["input_ids"]
+    first, second = (model.generate(ids, num_beams=2, max_new_tokens=6) for _ in range(2))
+    assert_array_equal(first, second)
+    assert all(module.training for module in model.modules())
+    assert all(p.grad is None for p in model.parameters())

@@ -513,6 +513,39 @@ def test_options_left_out_come_from_the_models_config():
     assert_array_equal(made, [[1, 4, 2]])
 
 
+def test_a_folders_settings_come_before_the_config_and_after_the_options():
+    config = type("Config", (), {"num_beams": 5, "pad_token_id": 7, "eos_token_id": 8})
+    saved = {"num_beams": 2, "max_length": 9, "eos_token_id": 3, "forced_eos_token_id": None}
+    made = GenerationConfig.of(config, {"max_new_tokens": 4}, saved)
+    assert (made.num_beams, made.eos_token_id, made.pad_token_id) == (2, 3, 7)
+    assert (made.max_new_tokens, made.max_length) == (4, None)
+    assert GenerationConfig.of(config, {"num_beams": 1}, saved).num_beams == 1
+    # With a file of settings the config only tells ids, even where the file says nothing.
+    assert GenerationConfig.of(config, {}, {"max_length": 9}).num_beams == 1
+
+
+def test_generation_follows_what_was_saved_with_the_model():
+    saved = {"num_beams": 2, "early_stopping": "never", "length_penalty": 2.0, "max_length": 8}
+    model = toy()
+    model.generation_config = saved
+    assert_array_equal(model.generate(SOURCE), [[1, 3, 3, 3, 3, 3, 4, 2]])
+    assert_array_equal(model.generate(SOURCE, length_penalty=1.0), [[1, 4, 2]])
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_bad_words_are_never_said(beams):
+    """3 is most probable everywhere, 4 comes next; 3 alone may not follow 3, and 5 never comes."""
+
+    def tell(source, said):
+        return [0, 0, 0.02, 0.5, 0.08, 0.4]
+
+    model = Scripted(tell)
+    made = model.generate(
+        np.array([[5]]), num_beams=beams, max_new_tokens=3, bad_words_ids=[[3, 3], [5], [3, 4, 2]]
+    )
+    assert made.tolist() == [[START, 3, 4, 3]]
+
+
 def test_a_length_that_is_given_wins_over_both_in_the_config():
     config = type("Config", (), {"max_length": 9, "max_new_tokens": 4})
     assert GenerationConfig.of(config, {}).max_new_tokens == 4
@@ -544,6 +577,12 @@ def test_a_length_that_is_given_wins_over_both_in_the_config():
         ({"early_stopping": 1}, ValueError, "early_stopping is 1"),
         ({"length_penalty": np.nan}, ValueError, "length_penalty is nan: it must be between"),
         ({"length_penalty": 400.0}, ValueError, "length_penalty is 400.0: it must be between"),
+        ({"length_penalty": "x"}, ValueError, "length_penalty is 'x': it must be between"),
+        ({"bad_words_ids": [5]}, ValueError, r"bad_words_ids is \[5\]: it must hold lists of ids"),
+        ({"bad_words_ids": [[]]}, ValueError, r"bad_words_ids is \[\[\]\]"),
+        ({"bad_words_ids": [[-1]]}, ValueError, r"bad_words_ids is \[\[-1\]\]"),
+        ({"bad_words_ids": [["x"]]}, ValueError, "bad_words_ids is"),
+        ({"bad_words_ids": 7}, ValueError, "bad_words_ids is 7"),
         ({"pad_token_id": -2}, ValueError, "pad_token_id is -2: it must be at least -1"),
         ({"forced_bos_token_id": -1}, ValueError, "forced_bos_token_id is -1"),
         ({"beams": 3}, TypeError, "generate has no option 'beams': it has .*num_beams"),
@@ -554,13 +593,24 @@ def test_options_that_make_no_sense(options, error, says):
         toy().generate(SOURCE, **options)
 
 
-@pytest.mark.parametrize("name", ["pad_token_id", "decoder_start_token_id"])
-def test_an_id_that_nobody_knows_is_asked_for(name):
+def test_ids_that_nobody_knows_are_asked_for():
     model = toy()
-    setattr(model.config, name, None)
-    with pytest.raises(ValueError, match=f"{name} is missing: give it"):
+    model.config.decoder_start_token_id = None
+    with pytest.raises(ValueError, match="decoder_start_token_id is missing: give it"):
         model.generate(SOURCE)
-    assert_array_equal(model.generate(SOURCE, **{name: 1}), [[1, 3, 2]])
+    assert_array_equal(model.generate(SOURCE, decoder_start_token_id=1), [[1, 3, 2]])
+    model = Scripted(lambda *_: [0, 0, 0, 1], pad_token_id=None, eos_token_id=None)
+    with pytest.raises(ValueError, match="pad_token_id is missing: give it"):
+        model.generate(SOURCE)
+    assert_array_equal(model.generate(SOURCE, pad_token_id=0, max_length=3), [[1, 3, 3]])
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_r59_without_a_padding_token_the_end_token_pads(beams):
+    model = ends_after({3: 2, 4: 5})
+    model.config.pad_token_id = None
+    made = model.generate(sources(0, 1), num_beams=beams, early_stopping=True)
+    assert_array_equal(made, [[1, 7, 2, 2, 2, 2], [1, 7, 7, 7, 7, 2]])
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -718,9 +768,7 @@ def marian_pair(rng, folder):
                 p.copy_(torch.from_numpy(std * rng.standard_normal(p.shape)))
         theirs.final_logits_bias[0, eos] = rng.uniform(3, 9) * std  # or few would ever end
     theirs.save_pretrained(folder)
-    ours = MarianMTModel.from_pretrained(folder, dtype=np.float64)
-    ours.config.forced_eos_token_id = None
-    return theirs, ours
+    return theirs, MarianMTModel.from_pretrained(folder, dtype=np.float64)
 
 
 def random_batch(rng, vocab, pad):
@@ -788,3 +836,28 @@ def test_ids_and_scores_equal_those_of_transformers(seed, tmp_path, monkeypatch)
             for row, said in zip(scores, sequences, strict=True):
                 row[len(unpadded(said, end)) - 1 :] = 0
         assert_allclose(made.scores, scores, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("seed", range(8))
+def test_generation_follows_the_folders_settings_as_transformers_does(seed, tmp_path):
+    import torch
+
+    rng = np.random.default_rng(seed)
+    theirs, ours = marian_pair(rng, tmp_path)
+    vocab = ours.config.vocab_size
+    words = rng.integers(4, vocab, (6, 1)).tolist() + rng.integers(4, vocab, (20, 2)).tolist()
+    settings = {"num_beams": 3, "max_length": 12, "length_penalty": 0.5, "bad_words_ids": words}
+    theirs.generation_config.update(**settings)
+    theirs.save_pretrained(tmp_path)
+    ours = MarianMTModel.from_pretrained(tmp_path, dtype=np.float64)
+    assert settings.items() <= ours.generation_config.items()
+    ids, mask = random_batch(rng, vocab, ours.config.pad_token_id)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = theirs.generate(torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+    end = ours.config.eos_token_id
+    made = ours.generate(ids, mask)
+    assert made.shape == tuple(expected.shape)
+    for row, other in zip(made, expected.numpy(), strict=True):
+        assert unpadded(row, end) == unpadded(other, end)

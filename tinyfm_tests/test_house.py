@@ -43,6 +43,7 @@ LAYERS = [
     "data",
     "plot",
     "text",
+    "files",
     "metrics",
     "errors",
 ]
@@ -207,6 +208,13 @@ def test_the_version_stands_in_one_place():
 def test_readme_has_the_two_commands(command):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.search(f"^ *{re.escape(command)}$", readme, re.MULTILINE)
+
+
+@pytest.mark.parametrize("file", ["README.md", "demos/README.md", "bench/results/README.md"])
+def test_relative_links_lead_somewhere(file):
+    text = (ROOT / file).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#:\s]+)\)", text)
+    assert [t for t in targets if not ((ROOT / file).parent / t).exists()] == []
 
 
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tinyfm.demos.korean_english_grammar import (
+from tinyfm.demos.korean_english.grammar import (
     Circumstances,
     Setting,
     Thing,
@@ -16,7 +16,7 @@ from tinyfm.demos.korean_english_grammar import (
     with_particle,
     with_s,
 )
-from tinyfm.demos.korean_english_words import (
+from tinyfm.demos.korean_english.words import (
     ADJECTIVES,
     KNOWN,
     NOUNS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import InputError, models, nn, optim, pretrained
+from tinyfm import InputError, files, models, nn, optim, pretrained
 from tinyfm.models import MarianConfig, MarianMTModel, Transformer, TransformerConfig
 
 SIZES = {
@@ -71,7 +71,7 @@ def test_the_golden_vector(tmp_path):
     config = {"architectures": ["MarianMTModel"], "model_type": "marian", **SIZES}
     config |= {"activation_function": "swish", "scale_embedding": True, "bos_token_id": None}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    pretrained.write_arrays(tmp_path / "model.safetensors", file)
+    files.write_arrays(tmp_path / "model.safetensors", file)
     model = pretrained.load(tmp_path, dtype=np.float64)
     assert type(model) is MarianMTModel
     logits = model(**BATCH).logits.data
@@ -83,7 +83,7 @@ def test_the_golden_vector(tmp_path):
 def test_files_have_the_names_of_transformers(tmp_path):
     model = marian()
     model.save_pretrained(tmp_path)
-    file = pretrained.read_arrays(tmp_path / "model.safetensors")
+    file = files.read_arrays(tmp_path / "model.safetensors")
     assert file.keys() == names_in_files()
     assert file["final_logits_bias"].shape == (1, 50)
     cross = model.decoder.layers[1].cross
@@ -216,14 +216,14 @@ def test_what_files_of_other_versions_lack_or_add_is_allowed(tmp_path):
     model = marian(dtype=np.float32)
     model.save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
-    file = pretrained.read_arrays(path)
+    file = files.read_arrays(path)
     del file["final_logits_bias"]
     table, sinusoids = file["model.shared.weight"], nn.sinusoids(20, 16).astype(np.float32)
     for side in ("encoder", "decoder"):
         file[f"model.{side}.embed_tokens.weight"] = table
         file[f"model.{side}.embed_positions.weight"] = sinusoids
     file["lm_head.weight"] = table
-    pretrained.write_arrays(path, file)
+    files.write_arrays(path, file)
     opened = pretrained.load(tmp_path)
     assert opened.load_report.missing == ["final_logits_bias"]
     assert sorted(opened.load_report.unexpected) == [

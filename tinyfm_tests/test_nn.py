@@ -16,6 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tinyfm
 from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, tensor
 from tinyfm.autograd import Node, Tensor, raw
+from tinyfm_tests import standin
 
 EXAMPLES = settings.default.max_examples
 MASKS = ("none", "full", "causal", "prefix", "padding", "allowed")
@@ -1074,6 +1075,18 @@ def test_loading_converts_to_the_parameters_dtype():
     assert_array_equal(model.weight.data, [[1, 2]])
 
 
+def test_loading_takes_lists_and_tensors():
+    model = nn.Linear(2, 1)
+    model.load_state_dict({"weight": [[1, 2]], "bias": tinyfm.tensor([3.0])})
+    assert_array_equal(model.weight.data, np.float32([[1, 2]]), strict=True)
+    assert_array_equal(model.bias.data, np.float32([3]), strict=True)
+    there = tinyfm.tensor(standin.asarray(np.float32([4])))  # as on another device
+    model.load_state_dict({"weight": [[1, 2]], "bias": there})
+    assert_array_equal(model.bias.data, np.float32([4]), strict=True)
+    with pytest.raises(ValueError, match=r"weight is \(2,\) instead of \(1, 2\)"):
+        model.load_state_dict({"weight": tinyfm.tensor([1.0, 2.0]), "bias": [3]})
+
+
 def test_loading_tells_all_that_does_not_fit_in_one_error_and_changes_nothing():
     model = Pair()
     before = {name: x.copy() for name, x in model.state_dict().items()}
@@ -1109,6 +1122,18 @@ def test_train_and_eval_reach_all_below():
     assert model.eval() is model
     assert not any(m.training for m in model.modules())
     assert all(m.training for m in model.train().modules())
+
+
+def test_ctrl_c_on_the_way_to_evaluation_leaves_the_modes():
+    class Interrupted(Pair):
+        def eval(self):
+            super().eval()
+            raise KeyboardInterrupt
+
+    model = Interrupted()
+    with pytest.raises(KeyboardInterrupt), model.evaluating():
+        pass
+    assert all(m.training for m in model.modules())
 
 
 def test_to_keeps_parameter_objects_and_ties():

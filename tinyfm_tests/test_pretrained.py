@@ -14,7 +14,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import InputError, nn, pretrained
+from tinyfm import InputError, files, models, nn, optim, pretrained
+from tinyfm.backend import generator
 from tinyfm.models import Transformer, TransformerConfig
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel, Rename
 
@@ -55,6 +56,7 @@ class Toy(PreTrainedModel):
         for layer in self.layers:
             layer.pair, layer.turned = nn.Linear(width, 2 * width), nn.Linear(width, width)
         self.shift = nn.new_parameter((5,), nn.zeros)
+        self.warmth = nn.new_parameter((), nn.ones)
         self.classifier = nn.Linear(width, 3)
 
 
@@ -62,7 +64,7 @@ def toy(seed=0):
     rng = np.random.default_rng(seed)
     model = Toy(ToyConfig())
     for p in model.parameters():
-        p.data = rng.standard_normal(p.shape).astype(np.float32)
+        p.data = np.asarray(rng.standard_normal(p.shape), np.float32)
     return model
 
 
@@ -70,6 +72,7 @@ def toy_file(model):
     """What a file of this model holds, put together by hand."""
     state = model.state_dict()
     file = {"toy.words.weight": state["table.weight"], "shift": state["shift"].reshape(1, 5)}
+    file["warmth"] = state["warmth"]
     for i in range(2):
         for kind in ("weight", "bias"):
             pair = state[f"layers.{i}.pair.{kind}"]
@@ -84,7 +87,7 @@ def write(folder, file, **config):
     folder.mkdir(exist_ok=True)
     config = {"architectures": ["Toy"], "model_type": "toy", "width": 2} | config
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    pretrained.write_arrays(folder / "model.safetensors", file)
+    files.write_arrays(folder / "model.safetensors", file)
     return folder
 
 
@@ -158,6 +161,39 @@ def test_r70_the_head_of_a_task_may_be_new_and_is_reported(tmp_path):
     assert_array_equal(model.table.weight.data, file["toy.words.weight"])
 
 
+def test_opening_draws_random_numbers_only_for_what_is_new(tmp_path):
+    """The generator, and so a training that follows, is the same with and without it."""
+    write(tmp_path / "whole", toy_file(toy()))
+    file = {name: x for name, x in toy_file(toy()).items() if not name.startswith("classifier")}
+    write(tmp_path / "new", file)
+    tinyfm.manual_seed(3)
+    before = generator().bit_generator.state
+    pretrained.load(tmp_path / "whole")
+    assert generator().bit_generator.state == before
+    heads = []
+    for _ in range(2):
+        tinyfm.manual_seed(3)
+        heads.append(Toy.from_pretrained(tmp_path / "new").classifier.weight.data)
+    assert generator().bit_generator.state != before
+    assert_array_equal(*heads)
+
+
+def test_an_opened_model_has_memory_of_its_own(tmp_path):
+    """It can be trained, and each parameter is one array in order."""
+    folder = write(tmp_path, toy_file(toy()))
+    model = Toy.from_pretrained(folder)
+    for p in model.parameters():
+        array = p._data
+        assert array.base is None and array.flags.writeable and array.flags.c_contiguous
+    before = {name: x.copy() for name, x in model.state_dict().items()}
+    for p in model.parameters():
+        p.grad = np.ones_like(p.data)
+    optim.SGD(model.parameters(), lr=1.0).step()
+    for name, x in model.state_dict().items():
+        assert_array_equal(x, before[name] - 1)
+    same_parameters(Toy.from_pretrained(folder), toy())
+
+
 def test_what_the_model_does_without_is_reported(tmp_path):
     file = toy_file(toy()) | {"toy.layers.1.positions": np.ones(3, np.float32)}
     model = Toy.from_pretrained(write(tmp_path, file))
@@ -180,7 +216,7 @@ def test_r67_a_shared_table_may_stand_under_any_of_its_names_or_all(tmp_path):
 def test_copies_that_differ_are_named(tmp_path):
     file = toy_file(toy())
     write(tmp_path, file | {"out.weight": file["toy.words.weight"] + 1})
-    with pytest.raises(InputError, match=r"out\.weight differs from toy\.words\.weight"):
+    with pytest.raises(InputError, match=r"out\.weight and toy\.words\.weight must be equal"):
         Toy.from_pretrained(tmp_path)
 
 
@@ -216,9 +252,7 @@ def test_r70_all_that_does_not_fit_is_one_line(tmp_path):
 
 def test_a_long_list_of_what_does_not_fit_is_cut_and_counted(tmp_path):
     write(tmp_path, {"x": np.ones(1, np.float32)})
-    with pytest.raises(
-        InputError, match=r"toy\.words\.weight is missing, .* and 6 more$"
-    ) as caught:
+    with pytest.raises(InputError, match=r"warmth is missing, .* and 7 more$") as caught:
         Toy.from_pretrained(tmp_path)  # 13 names of toy.* are missing, 1 is not known
     assert str(caught.value).count(" is missing") == 8
 
@@ -323,7 +357,17 @@ def test_generation_settings_go_with_the_model(tmp_path):
 def test_damaged_generation_settings_are_named(tmp_path):
     write(tmp_path, toy_file(toy()))
     (tmp_path / "generation_config.json").write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match=r"generation_config\.json: not JSON"):
+    with pytest.raises(InputError, match=r"generation_config\.json: damaged, or not JSON"):
+        pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 0}, {"bad_words_ids": [7]}, {"eos_token_id": [1, 2]}]
+)
+def test_generation_settings_that_make_no_sense_are_named(settings, tmp_path):
+    write(tmp_path, toy_file(toy()))
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(InputError, match=rf"generation_config\.json: {next(iter(settings))} is "):
         pretrained.load(tmp_path)
 
 
@@ -384,7 +428,7 @@ def test_the_folder_names_its_class_and_keeps_a_shared_table_once(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     assert config["architectures"] == ["Transformer"]
     assert (config["model_type"], config["d_model"]) == ("transformer", 8)
-    file = pretrained.read_arrays(tmp_path / "model.safetensors")
+    file = files.read_arrays(tmp_path / "model.safetensors")
     assert file.keys() == model.state_dict().keys()
     other = pretrained.load(tmp_path)
     assert other.embedding.weight is other.head.weight is other.decoder_embedding.weight
@@ -400,7 +444,7 @@ def test_folders_of_version_0_1_0_open(tmp_path):
             projections = ["qkv"] if block == "attention" else ["q", "kv"]
             parts += [f"{block}.{x}" for x in [*projections, "out"]] + [f"{block}_norm"]
         names |= {f"{side}.layers.0.{part}.{kind}" for part in parts for kind in ("weight", "bias")}
-    assert pretrained.read_arrays(tmp_path / "model.safetensors").keys() == names
+    assert files.read_arrays(tmp_path / "model.safetensors").keys() == names
     config = {
         "architectures": ["Transformer"], "model_type": "transformer", "vocab_size": 11,
         "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
@@ -422,6 +466,27 @@ def test_r71_files_of_any_width_open_in_the_dtype_asked_for(dtype, tmp_path):
         table = Toy.from_pretrained(tmp_path, dtype=wanted).table.weight.data
         expected = file["toy.words.weight"].astype(wanted or np.float32)
         assert_array_equal(table, expected, strict=True)
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    """A size may be computed with NumPy; the config holds Python's, which JSON can hold."""
+    values = {"vocab_size": np.int64(11), "dropout": np.float32(0.5), "activation_dropout": 0}
+    config = TransformerConfig(**values)
+    assert (config.vocab_size, config.dropout, config.activation_dropout) == (11, 0.5, 0.0)
+    kinds = [type(getattr(config, name)) for name in values]
+    assert kinds == [int, float, float]
+    json.dumps(config.to_dict())
+    for wrong in (11.0, np.float64(11), True, np.True_, "11"):
+        with pytest.raises(ValueError, match=r"vocab_size is .*: it must be of type int"):
+            TransformerConfig(vocab_size=wrong)
+    with pytest.raises(ValueError, match="norm_first is 1: it must be of type bool"):
+        TransformerConfig(norm_first=1)
+
+
+def test_a_class_for_a_config_that_has_none_is_asked_for():
+    for thing in (object(), PretrainedConfig):
+        with pytest.raises(TypeError, match=r"no model is made from a .* TransformerConfig"):
+            models.num_parameters(thing)
 
 
 def test_a_config_ignores_unknown_keys():

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from tinyfm import checkpoints, text
+from tinyfm import checkpoints
 from tinyfm.data import Batches
 from tinyfm_tests.small_training import (
     ROOT,
@@ -100,13 +100,15 @@ def test_r38_resume_in_a_new_process(uninterrupted, tmp_path):
 def counting_moments(work, at=None):
     """Call work(); a Ctrl-C comes at moment `at`.  Returns how many moments there were.
 
-    A moment is a call or a return in a function of tinyfm, or a call out of it into C.
+    A moment is a call or a return in a function of tinyfm, or a call out of it into C; but for the
+    one that locks the folder: what it holds would end with the process, and here no process ends.
     """
     package, count = str(ROOT / "tinyfm") + os.sep, 0
 
     def watch(frame, event, argument):
         nonlocal count
-        if frame.f_code.co_filename.startswith(package):
+        code = frame.f_code
+        if code.co_filename.startswith(package) and code.co_name != "alone":
             count += 1
             if count == at:
                 sys.setprofile(None)
@@ -196,6 +198,40 @@ def test_ctrl_c_saves_the_last_whole_step_and_is_raised_again(tmp_path, uninterr
         run.fit(10, tmp_path)
     assert listing(tmp_path) == files_of(6)
     assert Training(seed=99).fit(10, tmp_path, resume=True) == uninterrupted
+
+
+class Live(Batches):
+    """Its state is a dict that changes with every batch, also in the hands of others.
+
+    until: the number of the batch in which Ctrl-C comes.
+    """
+
+    def state_dict(self):
+        self.state = super().state_dict()
+        return self.state
+
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
+        self.state = state
+
+    def __next__(self):
+        batch = super().__next__()
+        self.state.update(super().state_dict())
+        self.until -= 1
+        if self.until == 0:
+            raise KeyboardInterrupt
+        return batch
+
+
+def test_r38_the_place_in_the_data_is_a_copy(tmp_path, uninterrupted):
+    """Ctrl-C in the second half of the first step; after a resume again; and of a later step."""
+    for until in (2, 2, 14, -1):
+        there = checkpoints.exists(tmp_path)
+        run = Training(seed=99 if there else 0)
+        run.batches.__class__, run.batches.until = Live, until
+        with suppress(KeyboardInterrupt):
+            outcome = run.fit(10, tmp_path, resume=there)
+    assert outcome == uninterrupted
 
 
 def test_ctrl_c_without_a_folder_saves_nothing(tmp_path, monkeypatch):
@@ -345,37 +381,6 @@ sys.exit(cli.run(lambda args: print(go_on(8, {str(tmp_path)!r})), cli.Parser(pro
     name = re.escape(str(tmp_path / "optimizer-000004.safetensors"))
     assert re.fullmatch(rf"probe: {name}: .*File too large.*\n", err)
     assert snapshot(tmp_path) == before
-
-
-def test_replacing_names_the_file_and_leaves_the_old_one(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-    with pytest.raises(OSError) as raised, text.replacing(path) as temporary:
-        temporary.write_text("half of the n")
-        raise OSError(*FULL.args)
-    assert str(raised.value) == f"[Errno 28] No space left on device: {str(path)!r}"
-    assert (listing(tmp_path), path.read_text()) == (["file"], "old")
-    with pytest.raises(FileNotFoundError) as raised, text.replacing(path):
-        Path("nowhere").read_text()  # another file's error keeps its name
-    assert raised.value.filename == "nowhere"
-    with pytest.raises(FileNotFoundError) as raised, text.replacing(tmp_path / "no" / "file"):
-        pass
-    assert raised.value.filename == str(tmp_path / "no" / "file")
-
-
-def test_replacing_renames_what_has_reached_the_disk(tmp_path, monkeypatch):
-    calls = []
-    for name in ("fsync", "replace"):
-        call = getattr(os, name)
-        monkeypatch.setattr(
-            os, name, lambda *a, name=name, call=call: (calls.append((name, a)), call(*a))
-        )
-    with text.replacing(tmp_path / "file") as temporary:
-        temporary.write_text("new")
-        inode = temporary.stat().st_ino
-    assert [name for name, _ in calls] == ["fsync", "replace"]
-    assert (tmp_path / "file").stat().st_ino == inode
-    assert (tmp_path / "file").read_text() == "new"
 
 
 @pytest.mark.parametrize("name", ["", "no/such"])

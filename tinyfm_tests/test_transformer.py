@@ -53,9 +53,9 @@ def example(rows=2, source=5, target=4, seed=0, vocab=11):
 
 def test_shapes_of_a_worked_example():
     """features.md section 3: source (2, 10), target (2, 8), 8000 words."""
-    model = tiny(dtype=np.float32, vocab_size=8000, d_model=32)
+    model = tiny(dtype=np.float32, vocab_size=8000, d_model=512)
     output = model(**example(2, 10, 8, vocab=8000))
-    assert output.encoder_last_hidden_state.shape == (2, 10, 32)
+    assert output.encoder_last_hidden_state.shape == (2, 10, 512)
     assert output.logits.shape == (2, 8, 8000)
     assert output.loss.shape == ()
     assert output.num_labels == 16
@@ -338,10 +338,10 @@ def test_the_decoders_loss_reaches_the_source_embeddings():
     assert reached == set(batch["input_ids"].ravel())
 
 
-@settings(max_examples=max(1, EXAMPLES // 33))
+@pytest.mark.parametrize("tied", [True, False])
+@settings(max_examples=max(1, EXAMPLES // 50))
 @given(
     seed=st.integers(0, 2**32 - 1),
-    tied=st.booleans(),
     norm_first=st.booleans(),
     positions=st.sampled_from(["sinusoidal", "sinusoidal_halves", "learned"]),
     scaled=st.booleans(),
@@ -350,11 +350,12 @@ def test_the_decoders_loss_reaches_the_source_embeddings():
     dropout=st.sampled_from([0.0, 0.2]),
 )
 def test_gradients_of_the_whole_model(
-    seed, tied, norm_first, positions, scaled, bias, smoothing, dropout
+    tied, seed, norm_first, positions, scaled, bias, smoothing, dropout
 ):
     """Along directions in every parameter, the thrice-used table included; padding on both sides.
 
-    No padding id stands in the target: its row is zero by decree (R15), not by measurement.
+    No padding id stands in the target: its row is zero by decree (R15), not by measurement.  GELU
+    in place of ReLU, whose kinks a finite difference steps over.
     """
     model = tiny(
         seed,

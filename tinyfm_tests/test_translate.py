@@ -1,5 +1,6 @@
 """The translate command, in processes of its own: training, scoring, translating, bad input."""
 
+import argparse
 import errno
 import fcntl
 import gzip
@@ -17,10 +18,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 import tinyfm
 from tinyfm import cuda, data, pretrained
-from tinyfm.demos import translate
+from tinyfm.demos import translate, translation
 
 ROOT = Path(tinyfm.__file__).parent.parent
 COMMAND = ("-m", "tinyfm.demos.translate")
@@ -31,7 +33,7 @@ TINY = [
     }.items()
 ]  # fmt: skip
 MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
-FOLDER = sorted([*MODEL, "checkpoint", "training.json"])
+FOLDER = sorted([*MODEL, "checkpoint"])
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 APPLE = "나는 사과를 먹었다."
 
@@ -112,7 +114,10 @@ def test_help():
     status, out, err = run("--help")
     assert (status, err) == (0, "")
     assert out.startswith("usage: translate ")
-    for option in ("--train", "--test", "--model", "--save", "--text", "--steps", "--device"):
+    for option in (
+        "--train", "--valid", "--test", "--model", "--save", "--resume", "--text", "--plot",
+        "--beams", "--steps", "--average", "--schedule", "--skip-long", "--seed", "--device",
+    ):  # fmt: skip
         assert f" {option}" in out
 
 
@@ -123,7 +128,7 @@ def test_default_training_ends_with_a_score_and_a_folder(trained):
     assert re.match(r"\d+ pairs, \d+ subwords, [\d,]+ parameters, \d+ batches an epoch", lines[0])
     assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to translation-model$", lines[-5])
     for line, kind in zip(lines[-4::2], ("random held-out", "compositional"), strict=True):
-        score = r"BLEU \d+\.\d\d greedy, \d+\.\d\d with 4 beams"
+        score = r"BLEU \d+\.\d\d greedy \(0\.0% exact\), \d+\.\d\d with 4 beams \(0\.0% exact\)"
         assert re.match(rf"{score}: \d+ {kind} sentences, \d+ s$", line)
     assert "smooth:exp" in lines[-3] and lines[-3] == lines[-1]
     assert sorted(path.name for path in folder.iterdir()) == FOLDER
@@ -197,7 +202,7 @@ def test_training_and_scoring_on_files(suffix, files, tmp_path):
     )
     assert (status, err) == (0, "")
     assert out.startswith("16 pairs, ")
-    assert re.search(r"^BLEU \d+\.\d\d greedy, .*: 16 test sentences", out, re.MULTILINE)
+    assert re.search(r"^BLEU \d+\.\d\d greedy .*: 16 test sentences", out, re.MULTILINE)
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == FOLDER
 
 
@@ -233,12 +238,15 @@ def learnt(files, tmp_path_factory):
     return folder, out
 
 
+PERFECT = "BLEU 100.00 greedy (100.0% exact), 100.00 with 4 beams (100.0% exact): 16 test sentences"
+
+
 def test_files_are_learnt_and_the_folder_scores_the_same_again(learnt, files):
     folder, out = learnt
-    assert re.search(r"^BLEU 100\.00 greedy, 100\.00 with 4 beams: 16 test", out, re.MULTILINE)
+    assert f"\n{PERFECT}, " in out
     status, again, _ = run("--model", folder, "--test", files / "source.txt", files / "target.txt")
     assert status == 0
-    assert again.startswith("BLEU 100.00 greedy, 100.00 with 4 beams: 16 test sentences")
+    assert again.startswith(PERFECT)
     assert run("--model", folder, "--text", "pes najde.") == (0, "the dog finds.\n", "")
 
 
@@ -266,7 +274,7 @@ def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):
         "--model", trained[0], "--test", files / "source.txt", files / "target.txt"
     )
     assert (status, err) == (0, "")
-    assert re.match(r"BLEU \d+\.\d\d greedy, .*: 16 test sentences", out)
+    assert re.match(r"BLEU \d+\.\d\d greedy .*: 16 test sentences", out)
 
 
 def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
@@ -289,9 +297,9 @@ def test_r54_r78_korean_under_a_c_locale(trained, tmp_path):
 
 
 def test_r54_training_under_a_c_locale(few, tmp_path):
-    status, out, err = run("--steps", 2, *TINY, *few, cwd=tmp_path, env=C_LOCALE)
-    assert (status, err) == (0, "")
-    assert re.search("[가-힣]", out)  # the samples
+    status, out, err = run("--steps", 2, *TINY, *few, "--text", APPLE, cwd=tmp_path, env=C_LOCALE)
+    assert status == 0 and out.count("\n") == 1
+    assert "  kot vidi. -> " in err  # the samples
     assert re.search("[가-힣]", (tmp_path / "translation-model/tokenizer.json").read_text("utf-8"))
 
 
@@ -323,6 +331,7 @@ def refused(*arguments, place, **options):
         ("--nonsense", "--nonsense"),
         ("--steps 0", "--steps: give a whole number of at least 1, not '0'"),
         ("--steps many", "'many'"),
+        ("--norm-first maybe", "--norm-first: give yes or no, not 'maybe'"),
         ("--dropout 2", "--dropout: give a number from 0 to 1, not '2'"),
         ("--lr -1", "--lr"),
         ("--seed -1", "--seed"),
@@ -333,6 +342,8 @@ def refused(*arguments, place, **options):
         ("--schedule steep", "--schedule: invalid choice: 'steep'"),
         ("--valid a b", "--valid belongs to a training on files: give --train too"),
         ("--model m --plot p", "--plot draws the attention in a sentence: give it with --text"),
+        ("--length-penalty 1000", "--length-penalty 1000.0: give a number from -100 to 100"),
+        ("--model m --steps 5", "--steps is for a training: leave --model out"),
         ("--model m --resume", "--model translates with a saved model, --train makes one"),
         ("--resume", "translation-model holds no training to go on with, leave --resume out"),
         ("--d-model 16 --heads 3", "--d-model 16 is not a multiple of --heads 3"),
@@ -409,7 +420,7 @@ def test_a_tokenizer_of_another_model(model, files, tmp_path):
     shutil.copy(model / "tokenizer.json", tmp_path / "other")
     assert config["vocab_size"] > pretrained.load(tmp_path / "other").config.vocab_size
     said = refused("--model", tmp_path / "other", "--text", APPLE, place=tmp_path)
-    assert "other" in said
+    assert "other" in said and "they do not belong together" in said
 
 
 def test_a_model_and_a_training_at_once(trained, files, tmp_path):
@@ -515,21 +526,27 @@ def test_ctrl_c_saves_what_has_been_learnt(tmp_path):
     assert (status, out.count("\n")) == (0, 1)
 
 
-def test_a_bug_while_writing_leaves_no_half_file(tmp_path):
-    planted = """
+@pytest.mark.parametrize("where", ["weights-", "optimizer-", "model.safetensors"])
+def test_a_full_disk_at_any_file_leaves_no_half_one(where, few, tmp_path):
+    planted = f"""
 import sys
 import safetensors.numpy
 from tinyfm.demos import cli, translate
+write = safetensors.numpy.save_file
 def half(state, path, *rest):
+    if {where!r} not in str(path):
+        return write(state, path, *rest)
     path.write_bytes(b"half")
     raise OSError(28, "No space left on device", str(path))
 safetensors.numpy.save_file = half
 sys.exit(cli.run(translate.main, translate.new_parser()))
 """
-    status, _, err = run("--steps", 2, *TINY, command=("-c", planted), cwd=tmp_path)
+    status, _, err = run("--steps", 2, *TINY, *few, command=("-c", planted), cwd=tmp_path)
     assert status == 2
-    assert err.splitlines()[-1].endswith("No space left on device")
-    assert not list((tmp_path / "translation-model").glob("model*"))
+    assert where in err.splitlines()[-1] and err.endswith("No space left on device\n")
+    files = [path.name for path in (tmp_path / "translation-model").rglob("*") if path.is_file()]
+    assert not [name for name in files if where in name or "partial" in name]
+    assert ("checkpoint.json" in files) == (where == "model.safetensors")
 
 
 # -- the promise of the first command --------------------------------------------------------------
@@ -540,7 +557,7 @@ def test_without_options_it_learns_to_translate(tmp_path):
     status, out, err = run(cwd=tmp_path)
     assert (status, err) == (0, "")
     for kind, least in (("random held-out", 90), ("compositional", 70)):
-        score = rf"^BLEU (\S+) greedy, (\S+) with 4 beams: \d+ {kind} sentences"
+        score = rf"^BLEU (\S+) greedy .*, (\S+) with 4 beams .*: \d+ {kind} sentences"
         assert min(map(float, re.search(score, out, re.MULTILINE).groups())) >= least
     for beams in (1, 4):
         apple = run("--model", "translation-model", "--text", APPLE, "--beams", beams, cwd=tmp_path)
@@ -559,24 +576,30 @@ def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
 
 def test_the_commands_of_the_readme_run(tmp_path):
     """Word for word, in their order, but for steps and sizes; pip's part is .ci/run's."""
-    for part, count in (("train", 40), ("test", 5)):
+    pytest.importorskip("matplotlib")
+    for part, count in (("train", 40), ("val", 5), ("test", 5)):
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in (PAIRS * 3)[:count])
             (tmp_path / f"{part}.{language}").write_text(text, encoding="utf-8")
     (tmp_path / "lines.txt").write_text(f"{APPLE}\n\n{APPLE}\n", encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^(?:pip .* && )?python (-m tinyfm\..*)$", readme, re.MULTILINE)
-    assert len(commands) == 4
-    lines = []
+    assert len(commands) == 8
+    lines, texts = [], []
     for command in commands:
-        steps = "" if "--model" in command else " ".join([" --steps=2", *TINY])
-        with start("-c", f'"{sys.executable}" {command}{steps}', command=(), cwd=tmp_path,
-                   executable="/bin/sh") as process:  # fmt: skip
+        sizes = ["--pairs=100"] if "demos.parses" in command else ["--steps=2", *TINY]
+        if "--model" in command or "--resume" in command:
+            sizes = []
+        with start("-c", " ".join([f'"{sys.executable}"', command, *sizes]), command=(),
+                   cwd=tmp_path, executable="/bin/sh") as process:  # fmt: skip
             out, err = process.communicate(timeout=120)
         assert process.returncode == 0, err.decode()
         lines.append(out.count(b"\n"))
-    assert lines[1:3] == [1, 3]  # the one --text, and a line for each line of lines.txt
-    assert (tmp_path / "en-de" / "config.json").is_file()
+        texts.append(out)
+    assert [b"BLEU" in out for out in texts] == [True, False, False, False, True, True, False, True]
+    assert lines[1:4] == [1, 3, 1]  # the one --text, a line for each line of lines.txt, --text
+    for file in ("en-de/config.json", "pictures/cross.png", "parser/config.json"):
+        assert (tmp_path / file).is_file()
 
 
 # -- files of other shapes, validation, sentences that are too long --------------------------------
@@ -635,7 +658,18 @@ def test_a_training_pair_that_is_too_long_is_named(long_files, option, name, tmp
         "--train", *long_files, *TINY, option, "--skip-long", "--steps=1", cwd=place
     )
     assert status == 0
-    assert out.startswith("left out 1 of 16 pairs, which are too long\n")
+    assert re.match(r"15 pairs, .*; 1 pairs are too long and left out\n", out)
+
+
+def test_what_is_shown_meanwhile_is_not_too_long(long_files, tmp_path):
+    """The first sentence of --valid is, and of the training, and is left out of both."""
+    lines = "".join(f"{'kot vidi ' * (20 * (i == 0) + 1)}.\tthe cat.\n" for i in range(16))
+    (tmp_path / "long.tsv").write_text(lines, encoding="utf-8")
+    for valid in ((), ("--valid", "long.tsv")):
+        how = ("--train", "long.tsv", *valid, "--max-length=30", "--skip-long", "--steps=5")
+        status, out, err = run(*how, *TINY, cwd=tmp_path)
+        assert (status, err) == (0, "")
+        assert out.count("  kot vidi . -> ") == 10
 
 
 def test_a_sentence_that_is_too_long_for_the_model_is_named(learnt, tmp_path):
@@ -696,14 +730,33 @@ def test_resume_takes_its_options_from_the_folder(option, said, trained, tmp_pat
     assert said in refused("--resume", *option, place=tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["training.json", "checkpoint"])
-def test_a_damaged_training_is_named(damage, trained, tmp_path):
+@pytest.mark.parametrize("content", [b"{", b"[]", None], ids=repr)
+@pytest.mark.parametrize("damage", ["options.json", "checkpoint.json", "tokenizer.json", "weights"])
+def test_a_damaged_training_is_named(damage, content, trained, tmp_path):
     folder = shutil.copytree(trained[0], tmp_path / "translation-model")
-    for path in [folder / damage] if damage.endswith("json") else (folder / damage).iterdir():
-        path.write_bytes(b"{")
+    (path,) = (folder / "checkpoint").glob(f"{damage}*")
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
     status, out, err = run("--resume", "--steps", 9, cwd=tmp_path)
     assert status == 2 and "loss" not in out
     assert damage in err and err.count("\n") == 1
+
+
+def test_an_option_of_the_wrong_kind_in_the_folder(trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    path = folder / "checkpoint" / "options.json"
+    path.write_text(path.read_text("utf-8").replace('"steps": 5', '"steps": "many"'), "utf-8")
+    assert "options.json: not the options of a training" in refused("--resume", place=tmp_path)
+
+
+def test_a_training_that_fails_leaves_the_old_model_whole(trained, tmp_path):
+    folder = shutil.copytree(trained[0], tmp_path / "translation-model")
+    before = {name: (folder / name).read_bytes() for name in MODEL}
+    fails = ("--steps", 20, *TINY, "--vocab-size=150", "--lr", "1e30")
+    assert run(*fails, cwd=tmp_path)[0] == 2
+    assert {name: (folder / name).read_bytes() for name in MODEL} == before
 
 
 def test_fewer_steps_than_are_done(trained, tmp_path):
@@ -711,6 +764,7 @@ def test_fewer_steps_than_are_done(trained, tmp_path):
     status, out, err = run("--resume", "--steps", 3, cwd=tmp_path)
     assert status == 2 and "loss" not in out
     assert "at step 5 already" in err and err.count("\n") == 1
+    assert run("--resume", "--beams", 1, cwd=tmp_path)[0] == 0  # nothing has been changed
 
 
 def test_a_new_training_forgets_the_old_one(trained, few, tmp_path):
@@ -742,6 +796,50 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
     assert run("--resume", "--steps", 9, *few, cwd=tmp_path)[0] == 0
 
 
+@pytest.mark.parametrize(
+    "name, last", [("noam", 0.5), ("linear", 0.0), ("cosine", 0.0), ("constant", 1.0)]
+)
+def test_every_schedule_peaks_at_lr(name, last):
+    args = argparse.Namespace(schedule=name, warmup=10, steps=40, lr=0.02)
+    schedule = translation.new_schedule(args)
+    rates = [schedule(step) for step in range(1, 41)]
+    assert max(rates) == pytest.approx(0.02) and rates[-1] == pytest.approx(0.02 * last)
+    assert name == "constant" or (rates.index(max(rates)) == 9 and rates[0] == pytest.approx(0.002))
+
+
+def test_options_reach_the_model(files, tmp_path):
+    given = {"norm-first": "yes", "dropout": 0.3, "label-smoothing": 0.2, "max-length": 40}
+    options = [f"--{name}={value}" for name, value in given.items()]
+    pair = (files / "source.txt", files / "target.txt")
+    run("--train", *pair, "--steps", 1, *TINY, *options, "--save", tmp_path / "m")
+    config = pretrained.load(tmp_path / "m").config
+    assert config.norm_first is True
+    assert (config.dropout, config.label_smoothing) == (0.3, 0.2)
+    assert (config.max_position_embeddings, config.d_model, config.encoder_ffn_dim) == (41, 16, 16)
+    assert (config.encoder_layers, config.decoder_attention_heads) == (1, 2)
+
+
+def test_the_last_checkpoints_are_averaged(few, tmp_path):
+    assert run("--steps", 20, *TINY, *few, "--average", 3, cwd=tmp_path)[0] == 0
+    folder = tmp_path / "translation-model"
+    steps = [load_file(folder / f"checkpoint/weights-0000{n}.safetensors") for n in (18, 19, 20)]
+    for name, p in pretrained.load(folder).named_parameters():
+        mean = np.mean([arrays[name] for arrays in steps], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(p.data, mean, rtol=1e-6, atol=1e-9)
+    assert len(list((folder / "checkpoint").glob("weights-*"))) == 3
+
+
+def test_beams_and_length_penalty_reach_the_search(learnt, monkeypatch):
+    translator = translate.Translator.load(learnt[0], "cpu")
+    asked = []
+    generate = translator.model.generate
+    monkeypatch.setattr(
+        translator.model, "generate", lambda *a, **o: asked.append(o) or generate(*a, **o)
+    )
+    translator(["pes vidi."], 3, -0.5)
+    assert asked[0]["num_beams"] == 3 and asked[0]["length_penalty"] == -0.5
+
+
 # -- pictures and the prompt -----------------------------------------------------------------------
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -768,6 +866,29 @@ sys.exit(cli.run(translate.main, translate.new_parser()))
 """
     said = refused("--plot", "p", command=("-c", planted), place=tmp_path)
     assert "pip install" in said and "plot" in said
+
+
+def test_what_is_drawn_of_the_attention(learnt, monkeypatch, tmp_path):
+    """Rows of cross-attention are named by the word that is about to be said."""
+    drawn = {}
+    monkeypatch.setattr(
+        translate.plot, "attention", lambda *arrays, title: drawn.update({title: arrays})
+    )
+    translator = translate.Translator.load(learnt[0], "cpu")
+    args = argparse.Namespace(beams=1, length_penalty=1.0, plot=tmp_path)
+    translate.draw_attention(translator, "pes najde.", args)
+    maps = translator.attention("pes najde.", "the dog finds.")
+    said = [*maps.target[1:], "</s>"]
+    expected = {
+        "encoder": (maps.encoder, maps.source, maps.source),
+        "decoder": (maps.decoder, maps.target, maps.target),
+        "cross": (maps.cross, said, maps.source),
+    }
+    for name, (weights, rows, columns) in expected.items():
+        *given, path = drawn[f"{name} attention"]
+        assert path == tmp_path / f"{name}.png"
+        assert given[1:] == [rows, columns]
+        np.testing.assert_array_equal(given[0], weights)
 
 
 def test_the_attention_of_a_translation_adds_up(learnt):

@@ -1,1 +1,1 @@
-"""The commands: each module here runs as `python -m tinyfm.demos.NAME`."""
+"""The commands, `python -m tinyfm.demos.NAME` (translate, parses), and what they are made of."""

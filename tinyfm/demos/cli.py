@@ -98,7 +98,7 @@ def read_stdin_lines() -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise InputError(
                 f"standard input:{number}: not valid UTF-8 "
-                f"(byte 0x{line[error.start]:02x} at position {error.start + 1})"
+                f"(byte 0x{line[error.start]:02x} at position {error.start + 1}); send UTF-8"
             ) from None
         yield text.rstrip("\r\n")
 
@@ -191,6 +191,13 @@ def probability(value: str) -> float:
     if not 0 <= parsed <= 1:
         raise argparse.ArgumentTypeError(f"give a number from 0 to 1, not {value!r}")
     return parsed
+
+
+def yes_or_no(value: str) -> str:
+    """ "yes" or "no"."""
+    if value not in ("yes", "no"):
+        raise argparse.ArgumentTypeError(f"give yes or no, not {value!r}")
+    return value
 
 
 def text(value: str) -> str:

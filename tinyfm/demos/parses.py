@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tinyfm.demos import cli
 from tinyfm.demos.dice import Dice
 from tinyfm.errors import InputError
-from tinyfm.text import replacing
+from tinyfm.files import replacing
 
 LIVING = ("cat", "dog", "bird", "horse", "mouse", "boy", "girl", "man", "woman", "doctor", "king")
 THINGS = ("hat", "book", "ball", "bicycle", "tree", "house", "chair", "flower", "letter", "box")

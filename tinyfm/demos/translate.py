@@ -6,7 +6,7 @@
     python -m tinyfm.demos.translate --train en.txt de.txt --test test.en test.de
     python -m tinyfm.demos.translate --resume       goes on after Ctrl-C
 
-Without files it learns from the sentences of a small Korean-English grammar (korean_english.py).
+Without files it learns from the sentences of a small Korean-English grammar (korean_english).
 A training replaces what is in its folder (--save).
 """
 
@@ -20,9 +20,10 @@ from typing import Any
 
 from tinyfm import plot
 from tinyfm.demos import cli, korean_english
-from tinyfm.demos.translation import Say, add_training_options, settle, train
+from tinyfm.demos.translation import TRAINING, Say, add_training_options, settle, train
 from tinyfm.demos.translator import Translator
 from tinyfm.errors import InputError
+from tinyfm.metrics import corpus_bleu
 from tinyfm.text import ParallelText, read_pairs
 
 
@@ -39,7 +40,7 @@ def new_parser() -> cli.Parser:
         "with source, tab, target in each line (all may be .gz)",
     )  # fmt: skip
     work.add_argument("--valid", **files, help="show the loss on these files while learning")
-    work.add_argument("--test", **files, help="score these files (BLEU)")
+    work.add_argument("--test", **files, help="score these files (BLEU, greedy and with --beams)")
     work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
     work.add_argument(
         "--save",
@@ -49,11 +50,11 @@ def new_parser() -> cli.Parser:
     )
     work.add_argument(
         "--resume", action="store_true", help="go on with the training in the --save folder, with "
-        "its options; --steps may be more",
+        "its options; --steps may be more, --test others",
     )  # fmt: skip
     work.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="translate this; without it, after --model, "
-        "each line of standard input",
+        "each line of standard input, or what is typed at a prompt",
     )  # fmt: skip
     work.add_argument(
         "--plot", metavar="FOLDER", help="draw the curves of the training and the attention in "
@@ -80,38 +81,39 @@ def main(args: argparse.Namespace) -> None:
     check(args)
     settle(args)
     device = cli.choose_device(args)
-    # Files are read before anything else is done: a mistake in a name shall not cost a training.
-    tests = {"test sentences": read_pairs(*args.test)} if args.test else {}
-    if args.plot:
-        plot.check()
-        Path(args.plot).mkdir(parents=True, exist_ok=True)
     quiet = args.text is not None or (args.model is not None and not args.test)
 
     def say(message: str) -> None:  # around the progress line, where there is one
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
-    pairs = ParallelText([], ["", ""], [])
+    # Files are read before anything else is done: a mistake in a name shall not cost a training.
+    if args.plot:
+        plot.check()
+    tests = {"test sentences": read_pairs(*args.test)} if args.test else {}
+    valid = read_pairs(*args.valid) if args.valid else None
+    pairs: ParallelText | None = None
     if args.model is not None:
         translator = Translator.load(args.model, device)
+    elif args.train:
+        pairs = read_pairs(*args.train)
     else:
-        if args.train:
-            pairs = read_pairs(*args.train)
-        else:
-            parts = korean_english.split()
-            pairs = embedded(parts.train)
-            tests = tests or {
-                "random held-out sentences": embedded(parts.random),
-                "compositional sentences": embedded(parts.compositional),
-            }
-        valid = read_pairs(*args.valid) if args.valid else None
+        parts = korean_english.split()
+        pairs = embedded(parts.train)
+        tests = tests or {
+            "random held-out sentences": embedded(parts.random),
+            "compositional sentences": embedded(parts.compositional),
+        }
+    if args.plot:
+        Path(args.plot).mkdir(parents=True, exist_ok=True)
+    if pairs is not None:
         translator = train(pairs, valid, list(tests.values()), args, device, say)
     for name, test in tests.items():
         report(translator, name, test, args, say)
     if args.plot:
-        samples = (
-            [args.text] if args.text is not None else [s for s, _ in (*tests.values(), pairs)[0]]
-        )
-        draw_attention(translator, samples[0], args)
+        sample = args.text
+        if sample is None:
+            sample = next(iter(tests.values()), pairs)[0][0]  # type: ignore[index]
+        draw_attention(translator, sample, args)
         say(f"plots are in {args.plot}")
     if args.text is not None:
         print(translator([args.text], args.beams, args.length_penalty, ["--text"])[0])
@@ -130,8 +132,12 @@ def check(args: argparse.Namespace) -> None:
             raise InputError(f"--{name}: give two files, or one with tabs")
     if args.model is not None and (args.train or args.resume):
         raise InputError("--model translates with a saved model, --train makes one: give one only")
+    if args.model is not None and (given := [n for n in TRAINING if getattr(args, n) is not None]):
+        raise InputError(f"--{given[0].replace('_', '-')} is for a training: leave --model out")
     if args.model is not None and args.plot and args.text is None and not args.test:
         raise InputError("--plot draws the attention in a sentence: give it with --text")
+    if not -100 <= args.length_penalty <= 100:
+        raise InputError(f"--length-penalty {args.length_penalty}: give a number from -100 to 100")
     if args.valid and not args.train and not args.resume:
         raise InputError("--valid belongs to a training on files: give --train too")
 
@@ -139,15 +145,18 @@ def check(args: argparse.Namespace) -> None:
 def report(
     translator: Translator, name: str, test: ParallelText, args: argparse.Namespace, say: Say
 ) -> None:
-    """Say the BLEU of greedy translations, and of those with --beams."""
-    where = test.places()
+    """Say the BLEU of greedy translations and of those with --beams, and how many are exact."""
+    sources, targets = map(list, zip(*test, strict=True))
     began = time.perf_counter()
-    bleu = translator.score(test, where=where)
-    scores = f"{bleu.score:.2f} greedy"
-    if args.beams > 1:
-        bleu = translator.score(test, args.beams, args.length_penalty, where)
-        scores += f", {bleu.score:.2f} with {args.beams} beams"
-    say(f"BLEU {scores}: {len(test)} {name}, {time.perf_counter() - began:.0f} s")
+    scores = []
+    for beams in dict.fromkeys((1, args.beams)):
+        made = translator(sources, beams, args.length_penalty, test.places())
+        bleu = corpus_bleu(made, targets)
+        exact = sum(map(str.__eq__, made, targets)) / len(test)
+        how = "greedy" if beams == 1 else f"with {beams} beams"
+        scores.append(f"{bleu.score:.2f} {how} ({exact:.1%} exact)")
+    took = time.perf_counter() - began
+    say(f"BLEU {', '.join(scores)}: {len(test)} {name}, {took:.0f} s")
     say(f"     {bleu.signature}")
 
 
@@ -155,10 +164,11 @@ def draw_attention(translator: Translator, text: str, args: argparse.Namespace) 
     """Heat maps of the three kinds of attention while `text` is translated."""
     translation = translator([text], args.beams, args.length_penalty, ["--text"])[0]
     maps = translator.attention(text, translation)
+    said = [*maps.target[1:], maps.source[-1]]  # what a row of cross-attention is about to say
     for name, rows, columns in (
         ("encoder", maps.source, maps.source),
         ("decoder", maps.target, maps.target),
-        ("cross", maps.target, maps.source),
+        ("cross", said, maps.source),
     ):
         path = Path(args.plot) / f"{name}.png"
         plot.attention(getattr(maps, name), rows, columns, path, title=f"{name} attention")

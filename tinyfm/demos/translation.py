@@ -3,48 +3,58 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tinyfm
-from tinyfm import models, optim, plot, training
+from tinyfm import checkpoints, models, optim, plot, training
 from tinyfm.data import Batches, evaluation_batches
 from tinyfm.demos import cli
 from tinyfm.demos.translator import BATCH_TOKENS, Translator
 from tinyfm.errors import InputError
-from tinyfm.text import ParallelText, Tokenizer, replacing
+from tinyfm.files import read_json, write_json
+from tinyfm.text import ParallelText, Tokenizer
 
 Say = Callable[[str], None]
 
+LOOKS, SAVES = 5, 20  # how often a training is looked at (samples, validation), and saved
+
 # Option: (its kind, what fits the embedded sentences, what fits files of real ones, its meaning).
 TRAINING = {
-    "steps": (cli.positive_int, 900, 1500, "optimizer steps"),
-    "vocab_size": (cli.positive_int, 1500, 8000, "subwords to learn, for both languages together"),
+    "steps": (cli.positive_int, 900, 8000, "optimizer steps"),
+    "vocab_size": (cli.positive_int, 1500, 5000, "subwords to learn, for both languages together"),
     "d_model": (cli.positive_int, 128, 256, "width of the model"),
     "layers": (cli.positive_int, 2, 3, "layers of the encoder and of the decoder"),
     "heads": (cli.positive_int, 4, 8, "attention heads"),
     "ffn": (cli.positive_int, 512, 512, "width of the feed-forward networks"),
+    "norm_first": (
+        cli.yes_or_no,
+        "no",
+        "yes",
+        "norms before the layers, not after as in the paper",
+    ),
     "max_length": (cli.positive_int, 256, 256, "subwords in the longest sentence"),
-    "max_tokens": (cli.positive_int, 1500, 2200, "tokens in a batch, padding included"),
+    "max_tokens": (cli.positive_int, 1500, 1400, "tokens in a batch, padding included"),
     "accumulate": (cli.positive_int, 1, 1, "batches that make one step"),
     "warmup": (cli.positive_int, 200, 400, "steps until the learning rate is at its peak"),
-    "lr": (cli.positive_float, 3e-3, 1.5e-3, "peak learning rate"),
+    "lr": (cli.positive_float, 3e-3, 2e-3, "peak learning rate"),
     "clip": (cli.positive_float, 1.0, 1.0, "limit of the gradient's norm"),
-    "dropout": (cli.probability, 0.1, 0.15, "share of the activations left out"),
+    "dropout": (cli.probability, 0.1, 0.2, "share of the activations left out"),
     "label_smoothing": (cli.probability, 0.1, 0.1, "weight of the uniform distribution"),
-    "average": (cli.positive_int, 1, 1, "last checkpoints that are averaged in the end"),
+    "average": (cli.positive_int, 1, 1, f"last checkpoints, of {SAVES}, that are averaged"),
 }
 SCHEDULES = ("noam", "linear", "cosine", "constant")
-# What a training is: --resume takes it from the folder, and only --steps may be given anew.
-REMEMBERED = ("train", "valid", "skip_long", "schedule", "seed", *TRAINING)
-OPTIONS, CHECKPOINT = "training.json", "checkpoint"
-LOOKS = 5  # how often a training is looked at: samples, validation, a checkpoint
+# What a training is: --resume takes it from the folder, and only ANEW may be given anew.
+REMEMBERED = ("train", "valid", "test", "skip_long", "schedule", "seed", "save_every", *TRAINING)
+ANEW = ("steps", "test")
+# In the --save folder, so that a model that is there stays whole until the new one is trained.
+CHECKPOINT, OPTIONS = "checkpoint", "options.json"
 
 
 def add_training_options(parser: argparse.ArgumentParser) -> None:
@@ -54,17 +64,19 @@ def add_training_options(parser: argparse.ArgumentParser) -> None:
         how.add_argument(
             f"--{name.replace('_', '-')}",
             type=kind,
-            metavar="N" if kind is cli.positive_int else "X",
+            metavar={cli.positive_int: "N", cli.yes_or_no: "yes|no"}.get(kind, "X"),
             help=f"{meaning} (default: {for_embedded}; with --train {for_files})",
         )
     how.add_argument(
         "--schedule", choices=SCHEDULES, help="of the learning rate after the warmup: noam falls "
-        "with step**-0.5, linear and cosine reach 0 at the last step (default: noam)",
+        "with step**-0.5, linear and cosine reach 0 at the last step (default: noam; with --train "
+        "linear)",
     )  # fmt: skip
     how.add_argument(
         "--skip-long", action="store_true", default=None, help="leave pairs out of the training "
         "that are over --max-length or --max-tokens, instead of stopping at the first",
     )  # fmt: skip
+    parser.set_defaults(save_every=None)  # settled with the number of steps; --resume keeps it
 
 
 def settle(args: argparse.Namespace) -> None:
@@ -74,26 +86,29 @@ def settle(args: argparse.Namespace) -> None:
     for name, (_, for_embedded, for_files, _) in TRAINING.items():
         if getattr(args, name) is None:
             setattr(args, name, for_files if args.train else for_embedded)
-    args.schedule, args.seed = args.schedule or "noam", args.seed or 0
+    args.schedule = args.schedule or ("linear" if args.train else "noam")
+    args.seed = args.seed or 0
+    args.save_every = args.save_every or -(-args.steps // SAVES)
     args.skip_long = bool(args.skip_long)
 
 
 def recall(args: argparse.Namespace) -> None:
     """--resume: set the options of the training that goes on."""
-    path = Path(args.save) / OPTIONS
+    path = Path(args.save) / CHECKPOINT / OPTIONS
     if not path.is_file():
         raise InputError(
             f"{path}: no such file; {args.save} holds no training to go on with, leave --resume "
             "out to begin one"
         )
     try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        saved = {name: saved[name] for name in REMEMBERED}
-    except (ValueError, KeyError, TypeError) as error:
+        saved = {name: value for name, value in read_json(path).items() if name in REMEMBERED}
+        for name, (kind, *_) in TRAINING.items():
+            saved[name] = kind(str(saved[name]))
+    except (LookupError, argparse.ArgumentTypeError) as error:
         raise InputError(f"{path}: not the options of a training ({error})") from error
     for name, value in saved.items():
         given = getattr(args, name)
-        if given is not None and given != value and name != "steps":
+        if given is not None and given != value and name not in ANEW:
             raise InputError(
                 f"--{name.replace('_', '-')}: the training in {args.save} has {value}; leave it "
                 "out to go on, or leave --resume out to begin anew"
@@ -114,55 +129,48 @@ def train(
     if args.d_model % args.heads:
         raise InputError(f"--d-model {args.d_model} is not a multiple of --heads {args.heads}")
     folder = Path(args.save)
+    checkpoint = folder / CHECKPOINT
     tinyfm.manual_seed(args.seed)
     if args.resume:
-        tokenizer = Tokenizer.load(folder)
+        tokenizer = Tokenizer.load(checkpoint)
     else:
         tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
     translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
-    batches = new_batches(pairs, tokenizer, args, say)
-    for test in tests:  # what is too long is to be found now, not when the training is over
+    kept = encoded_pairs(pairs, tokenizer, args)
+    batches = new_batches(kept, tokenizer, args)
+    # What is too long, or done already, is to be found now and not when the training is over.
+    for test in tests:
         translator.encode([source for source, _ in test], test.places())
-    folder.mkdir(parents=True, exist_ok=True)
-    if not args.resume:
-        training.forget(folder / CHECKPOINT)
-        tokenizer.save(folder)
-    with replacing(folder / OPTIONS) as temporary:
-        options = {name: getattr(args, name) for name in REMEMBERED}
-        temporary.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
-    count = sum(p.size for p in translator.model.parameters())
-    say(
-        f"{len(pairs)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
-        f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
-    )
-    optimizer = optim.Adam(translator.model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-    every = -(-args.steps // LOOKS)
-    began = time.perf_counter()
-    history: list[dict[str, float]] = []
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # fit says it in words
-            history = training.fit(
-                translator.model,
-                batches,
-                optimizer,
-                new_schedule(args),
-                args.steps,
-                accumulate=args.accumulate,
-                clip=args.clip,
-                evaluate=new_look(translator, pairs, valid, args, say),
-                evaluate_every=every,
-                folder=folder / CHECKPOINT,
-                resume=args.resume,
-                save_every=-(-every // 4),
-                keep=args.average,
+    if args.text is not None:
+        translator.encode([args.text], ["--text"])
+    if args.resume:
+        with training.alone(checkpoint):
+            done = training.step_of(checkpoint)
+        if done > args.steps:
+            raise InputError(
+                f"--steps {args.steps}: the training in {folder} is at step {done} already"
             )
-        if args.average > 1:
-            translator.model.load_state_dict(training.average(folder / CHECKPOINT))
-    except FloatingPointError as error:
-        raise InputError(str(error)) from error
+    open_folder(checkpoint, tokenizer, args)
+
+    count = sum(p.size for p in translator.model.parameters())
+    left_out = len(pairs) - len(kept)
+    say(
+        f"{len(kept)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
+        f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
+        + (f"; {left_out} pairs are too long and left out" if left_out else "")
+    )
+    shown = valid or [*tests, pairs][0]
+    short = (pair for pair in shown if len(tokenizer.encode(pair[0]).ids) <= args.max_length)
+    look = new_look(translator, valid, list(islice(short, 2)), say)
+    began = time.perf_counter()
+    try:
+        history = learn(translator.model, batches, look, checkpoint, args, say)
     except KeyboardInterrupt:
-        translator.save(folder)
-        print(f"stopped; what was learnt is in {folder}, --resume goes on", file=sys.stderr)
+        # The weights that fit has saved; those in memory may be half loaded or not trained at all.
+        if checkpoints.exists(checkpoint) and training.step_of(checkpoint) > 0:
+            translator.model.load_state_dict(training.average(checkpoint, last=1))
+            translator.save(folder)
+            print(f"stopped; what was learnt is in {folder}, --resume goes on", file=sys.stderr)
         raise
     translator.save(folder)
     loss, took = history[-1]["loss"], time.perf_counter() - began
@@ -170,6 +178,51 @@ def train(
     if args.plot:
         plot.curves(history, Path(args.plot) / "curves.png")
     return translator
+
+
+def open_folder(checkpoint: Path, tokenizer: Tokenizer, args: argparse.Namespace) -> None:
+    """Make the checkpoint's folder, with what --resume needs beside the checkpoint."""
+    checkpoint.mkdir(parents=True, exist_ok=True)
+    if not args.resume:
+        training.forget(checkpoint)
+        tokenizer.save(checkpoint)
+    write_json(checkpoint / OPTIONS, {name: getattr(args, name) for name in REMEMBERED})
+
+
+def learn(
+    model: models.Transformer,
+    batches: Batches,
+    look: Callable[[Any], dict[str, float]],
+    checkpoint: Path,
+    args: argparse.Namespace,
+    say: Say,
+) -> list[dict[str, float]]:
+    """training.fit with the paper's optimizer, and the mean of the last checkpoints (--average)."""
+    optimizer = optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # fit raises an error with a remedy
+            history = training.fit(
+                model,
+                batches,
+                optimizer,
+                new_schedule(args),
+                args.steps,
+                accumulate=args.accumulate,
+                clip=args.clip,
+                evaluate=look,
+                evaluate_every=-(-args.steps // LOOKS),
+                folder=checkpoint,
+                resume=args.resume,
+                save_every=args.save_every,
+                keep=args.average,
+            )
+    except FloatingPointError as error:
+        raise InputError(str(error)) from error
+    if args.average > 1:
+        model.load_state_dict(training.average(checkpoint))
+        count = len(list(checkpoint.glob("weights-*")))
+        say(f"the weights are the mean of those at the last {count} checkpoints")
+    return history
 
 
 def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transformer:
@@ -184,6 +237,7 @@ def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transfor
             d_model=args.d_model,
             dropout=args.dropout,
             label_smoothing=args.label_smoothing,
+            norm_first=args.norm_first == "yes",
             max_position_embeddings=args.max_length + 1,
             pad_token_id=tokenizer.pad_id,
             bos_token_id=tokenizer.bos_id,
@@ -194,35 +248,31 @@ def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transfor
     )
 
 
-def new_batches(
-    pairs: ParallelText, tokenizer: Tokenizer, args: argparse.Namespace, say: Say
-) -> Batches:
-    """Batches of the pairs' ids; a pair that is too long is an error, or with --skip-long said."""
-    sides = (tokenizer.encode_batch([pair[i] for pair in pairs]) for i in (0, 1))
-    kept, dropped = [], 0
-    for i, (source, target) in enumerate(zip(*sides, strict=True)):
-        side, longest = max(enumerate((len(source), len(target))), key=lambda x: x[1])
-        option, size = "--max-length", longest
-        if longest <= args.max_length:
-            option, size = "--max-tokens", len(source) + len(target) + 2
-        if size <= getattr(args, option[2:].replace("-", "_")):
+def encoded_pairs(
+    pairs: ParallelText, tokenizer: Tokenizer, args: argparse.Namespace
+) -> list[tuple[list[int], list[int]]]:
+    """The pairs' ids; a pair that is too long is an error, or with --skip-long left out."""
+    sources, targets = (tokenizer.encode_batch([pair[side] for pair in pairs]) for side in (0, 1))
+    kept = []
+    for i, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        longest, size = max(len(source), len(target)), len(source) + len(target) + 2
+        if longest <= args.max_length and size <= args.max_tokens:
             kept.append((source, target))
-        elif args.skip_long:
-            dropped += 1
-        else:
+        elif not args.skip_long:
+            too_long = longest > args.max_length
+            option, number = ("--max-length", longest) if too_long else ("--max-tokens", size)
             raise InputError(
-                f"{pairs.where(i, side)}: {size} subwords, over {option}; raise it, or leave such "
-                "pairs out with --skip-long"
+                f"{pairs.where(i, side=len(target) > len(source))}: {number} subwords, over "
+                f"{option}; raise it, or leave such pairs out with --skip-long"
             )
-    if dropped:
-        say(f"left out {dropped} of {len(pairs)} pairs, which are too long")
-    return Batches(
-        kept,
-        max_tokens=args.max_tokens,
-        pad_id=tokenizer.pad_id,
-        eos_id=tokenizer.eos_id,
-        seed=args.seed,
-    )
+    return kept
+
+
+def new_batches(
+    pairs: Sequence[tuple[list[int], list[int]]], tokenizer: Tokenizer, args: argparse.Namespace
+) -> Batches:
+    ids = {"pad_id": tokenizer.pad_id, "eos_id": tokenizer.eos_id}
+    return Batches(pairs, max_tokens=args.max_tokens, seed=args.seed, **ids)
 
 
 def new_schedule(args: argparse.Namespace) -> optim.Schedule:
@@ -244,13 +294,11 @@ def new_schedule(args: argparse.Namespace) -> optim.Schedule:
 
 def new_look(
     translator: Translator,
-    pairs: ParallelText,
     valid: ParallelText | None,
-    args: argparse.Namespace,
+    samples: Sequence[tuple[str, str]],
     say: Say,
 ) -> Callable[[Any], dict[str, float]]:
-    """What fit's `evaluate` does: two samples, and the loss on --valid, which it returns."""
-    samples = [pairs[i] for i in np.random.default_rng(args.seed).integers(len(pairs), size=2)]
+    """What fit's `evaluate` does: the samples, and the loss on --valid, which it returns."""
     tokenizer = translator.tokenizer
     encoded: list[Any] = []
     if valid is not None:

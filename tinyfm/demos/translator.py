@@ -12,7 +12,6 @@ from tinyfm import models, pretrained
 from tinyfm.backend import to_numpy
 from tinyfm.data import evaluation_batches
 from tinyfm.errors import InputError
-from tinyfm.metrics import Bleu, corpus_bleu
 from tinyfm.text import Tokenizer
 
 BATCH_TOKENS = 4000  # of source and target together, in one batch of translations
@@ -29,7 +28,7 @@ class AttentionMaps(NamedTuple):
 
 
 class Translator:
-    """Translates texts, scores itself on pairs of texts, and shows its attention."""
+    """Translates texts, and shows its attention while it does."""
 
     def __init__(self, model: models.Transformer, tokenizer: Tokenizer) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -76,7 +75,7 @@ class Translator:
         where: Sequence[str] | None = None,
         max_tokens: int = BATCH_TOKENS,
     ) -> list[str]:
-        """The translation of each text, by beam search; a blank text gives a blank one.
+        """The translation of each text, greedy or by beam search; a blank text gives a blank one.
 
         max_tokens bounds the memory of a batch, beams included.
         """
@@ -100,17 +99,6 @@ class Translator:
             for i, ids in zip(indexes, made, strict=True):
                 results[full[i]] = self.tokenizer.decode(ids.tolist())
         return results
-
-    def score(
-        self,
-        pairs: Sequence[tuple[str, str]],
-        num_beams: int = 1,
-        length_penalty: float = 1.0,
-        where: Sequence[str] | None = None,
-    ) -> Bleu:
-        """Corpus BLEU of the translations of all sources against the targets."""
-        made = self([source for source, _ in pairs], num_beams, length_penalty, where)
-        return corpus_bleu(made, [target for _, target in pairs])
 
     def attention(self, text: str, translation: str) -> AttentionMaps:
         """The attention probabilities while `translation` is read off `text`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
 from tinyfm.models.transformer import Transformer, TransformerConfig
-from tinyfm.nn import ACTIVATIONS
+from tinyfm.nn import ACTIVATIONS, without_memory
 from tinyfm.pretrained import Rename
 
 
@@ -114,7 +114,8 @@ class MarianMTModel(Transformer):
                 "that come last (norm_first=False); this Transformer has not"
             )
         values = config.to_dict() | {"init_std": MarianConfig.init_std, "forced_eos_token_id": None}
-        result = cls(MarianConfig.from_dict(values))
+        with without_memory():
+            result = cls(MarianConfig.from_dict(values))
         order = [*range(0, config.d_model, 2), *range(1, config.d_model, 2)]
         state = result.state_dict()
         for name, array in model.state_dict().items():
@@ -124,5 +125,5 @@ class MarianMTModel(Transformer):
             elif ending not in NEITHER:
                 array = array[order]
             state[name] = array
-        result.to(dtype=model.embedding.weight.dtype).load_state_dict(state)
+        result.allocate(state, model.embedding.weight.dtype)
         return result.train(model.training)

@@ -101,7 +101,7 @@ class State:
 
     def reorder(self, rows: np.ndarray) -> None:
         """Go on with these rows (R,) of the running sequences."""
-        if self.memory is not None:
+        if self.memory is not None:  # before the first step
             self.memory = self.memory[array_module(raw(self.memory)).asarray(rows)]
         for cache in self.caches:
             cache.reorder(rows)

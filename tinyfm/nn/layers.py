@@ -42,7 +42,7 @@ class Embedding(Module):
         self.weight.padding_idx = padding_idx
 
     def initial(self, init: Init) -> Init:
-        """`init` with the padding row zeroed; for every (re-)initialisation of the table."""
+        """`init` with the padding row zeroed: for whoever initialises the table anew, too."""
 
         def padded(shape: tuple[int, ...]) -> np.ndarray:
             table = init(shape)

@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from tinyfm.autograd import Tensor, no_grad
-from tinyfm.backend import Array, generator, to_device, to_numpy
+from tinyfm.autograd import Tensor, no_grad, raw
+from tinyfm.backend import Array, generator, host, to_device
 
 
 class Parameter(Tensor):
@@ -93,8 +93,8 @@ class Module:
     def evaluating(self) -> Iterator[None]:
         """Evaluation mode, nothing recorded; afterwards every module has its own mode again."""
         modes = [(module, module.training) for module in self.modules()]
-        self.eval()
         try:
+            self.eval()
             with no_grad():
                 yield
         finally:
@@ -108,8 +108,7 @@ class Module:
         """
         if not isinstance(device, str | None):
             raise TypeError(f"to(device={device!r}): 'cpu' or 'cuda'; for a dtype, to(dtype=...)")
-        if dtype is not None and np.dtype(dtype).kind != "f":
-            raise TypeError(f"to(dtype={dtype}): parameters are floating-point numbers")
+        _check_dtype(dtype)
         for parameter in self.parameters():
             with parameter.writing() as array:
                 array = array if device is None else to_device(array, device)
@@ -124,22 +123,47 @@ class Module:
         return {name: p.numpy() for name, p in self.named_parameters()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Write values into the parameters; names and shapes must fit exactly, else nothing is."""
+        """Write values (arrays, Tensors or lists) into the parameters, in the parameters' dtypes.
+
+        Names and shapes must match exactly; otherwise ValueError, and nothing is written.
+        """
+        values = self._fitting(state)
+        for name, p in self.named_parameters():
+            with p.writing() as array:
+                array[...] = to_device(values[name], p.device).astype(p.dtype)
+
+    def allocate(self, state: dict[str, Any], dtype: Any) -> None:
+        """Give a module that was built `without_memory` its values: copies, as `dtype`, on the CPU.
+
+        They must match as those of load_state_dict must.
+        """
+        _check_dtype(dtype)
+        values = self._fitting(state)
+        for name, p in self.named_parameters():
+            with p.writing():
+                p._data = np.array(values[name], dtype, order="C")
+
+    def _fitting(self, state: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The values on the host, by name; ValueError lists what does not fit."""
         parameters = dict(self.named_parameters())
+        values = {name: host(raw(value)) for name, value in state.items()}
         problems = [f"missing {name}" for name in parameters if name not in state]
         problems += [f"unexpected {name}" for name in state if name not in parameters]
         problems += [
-            f"{name} is {tuple(np.shape(state[name]))} instead of {p.shape}"
+            f"{name} is {values[name].shape} instead of {p.shape}"
             for name, p in parameters.items()
-            if name in state and np.shape(state[name]) != p.shape
+            if name in values and values[name].shape != p.shape
         ]
         if problems:
             raise ValueError(
                 f"{type(self).__name__} cannot take these values: {'; '.join(problems)}"
             )
-        for name, p in parameters.items():
-            with p.writing() as array:
-                array[...] = to_device(to_numpy(state[name]), p.device).astype(p.dtype)
+        return values
+
+
+def _check_dtype(dtype: Any) -> None:
+    if dtype is not None and np.dtype(dtype).kind != "f":
+        raise TypeError(f"dtype {dtype}: parameters are floating-point numbers")
 
 
 # -- initial values -------------------------------------------------------------------------------
@@ -151,7 +175,7 @@ _allocate: ContextVar[bool] = ContextVar("allocate", default=True)
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Build modules of any size from zero-stride arrays: for counting parameters, not for use."""
+    """Build modules of any size from zero-stride arrays: to count parameters, or to `allocate`."""
     token = _allocate.set(False)
     try:
         yield

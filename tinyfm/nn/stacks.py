@@ -136,11 +136,11 @@ class Layer(Module):
             )
 
         def look_across(x: Any) -> Tensor:
-            own = cache.cross if cache else None
-            return self.cross(x, memory, memory_mask, cache=own, weights=cross_weights)
+            cross = cache.cross if cache else None
+            return self.cross(x, memory, memory_mask, cache=cross, weights=cross_weights)
 
         x = self._residual(x, look, self.attention_norm)
-        if self.cross:
+        if self.cross is not None:
             x = self._residual(x, look_across, self.cross_norm)
         return self._residual(x, self.feed_forward, self.feed_forward_norm)
 
@@ -212,9 +212,18 @@ class Decoder(Module):
         caches: from `self.caches`, filled by earlier positions; x then holds the new ones only.
         weights: two lists that get each layer's probabilities, of self- and of cross-attention.
         """
+        own_weights, cross_weights = weights or (None, None)
         for i, layer in enumerate(self.layers):
-            cache = None if caches is None else caches[i]
-            x = layer(x, mask, relative_bias, memory, memory_mask, cache, *(weights or ()))
+            x = layer(
+                x,
+                mask,
+                relative_bias,
+                memory,
+                memory_mask,
+                cache=None if caches is None else caches[i],
+                weights=own_weights,
+                cross_weights=cross_weights,
+            )
         return x if self.norm is None else self.norm(x)
 
     def caches(self, batch: int, length: int, memory_length: int = 0) -> list[LayerCache]:

@@ -1,4 +1,4 @@
-"""The words of the Korean-English grammar (korean_english.py): tables, one row a word.
+"""The words of the Korean-English grammar: tables, one row a word.
 
 To add a word, add a row. A noun also goes into the columns of the verbs that take it, of the
 adjectives that fit it and of the spots where it lies; a place into those of the verbs that happen

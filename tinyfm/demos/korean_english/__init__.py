@@ -26,8 +26,8 @@ open:
   often, verb. English: who, how often, verb, what or where to, to whom, with what, where, with
   whom, how long, when.
 
-The words and what goes with what stand in korean_english_words.py (how to add one, too), the two
-grammars in korean_english_grammar.py, and what can be said in korean_english_sentences.py.
+The words and what goes with what stand in words.py (how to add one, too), the two
+grammars in grammar.py, and what can be said in sense.py.
 """
 
 from collections import Counter, defaultdict
@@ -36,9 +36,9 @@ from functools import cache
 from typing import NamedTuple
 
 from tinyfm.demos.dice import Dice
-from tinyfm.demos.korean_english_grammar import Sentence, Setting, Thing, action
-from tinyfm.demos.korean_english_sentences import draw
-from tinyfm.demos.korean_english_words import KNOWN, NOUNS, TIMES, VERBS, Tense
+from tinyfm.demos.korean_english.grammar import Sentence, Setting, Thing, action
+from tinyfm.demos.korean_english.sense import draw
+from tinyfm.demos.korean_english.words import KNOWN, NOUNS, TIMES, VERBS, Tense
 
 SIZE = 30_000  # pairs in the corpus, out of the millions that the grammar allows
 TESTED = 300  # sentences in each of the two test sets

@@ -7,7 +7,7 @@ of sense that no column holds are stated where they apply.
 from collections.abc import Sequence
 
 from tinyfm.demos.dice import Dice
-from tinyfm.demos.korean_english_grammar import (
+from tinyfm.demos.korean_english.grammar import (
     Circumstances,
     Sentence,
     Setting,
@@ -19,7 +19,7 @@ from tinyfm.demos.korean_english_grammar import (
     name,
     several,
 )
-from tinyfm.demos.korean_english_words import (
+from tinyfm.demos.korean_english.words import (
     ADJECTIVES,
     COMPANIONS,
     DETERMINERS,

@@ -1,4 +1,4 @@
-"""The grammar behind korean_english.py: what is said, put into Korean and into English.
+"""The grammar behind the corpus: what is said, put into Korean and into English.
 
 From the small to the large: Korean particles and endings, English forms, things with their
 adjectives and numbers, and the three kinds of sentences: `action`, `description`, `existence`.
@@ -7,7 +7,7 @@ adjectives and numbers, and the three kinds of sentences: `action`, `description
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tinyfm.demos.korean_english_words import (
+from tinyfm.demos.korean_english.words import (
     DETERMINERS,
     DURATIONS,
     NUMERALS,
