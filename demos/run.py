@@ -1,8 +1,7 @@
 """Run chapters of the guided tour and save them with what they show: python demos/run.py FILE...
 
 A file is left as it was if a cell raises or hangs.  A chapter takes less than a minute on two idle
-cores.  Nothing is kept that tells
-when, or on which machine, a chapter was run.
+cores.  Nothing is kept that tells when, or on which machine, a chapter was run.
 """
 
 import sys

@@ -702,8 +702,9 @@ def test_r22_each_source_is_encoded_once(monkeypatch):
     assert encoded == [IDS.shape]
 
 
+@pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("mode", [True, False])
-def test_r66_beam_search_has_no_dropout_records_nothing_and_restores_the_mode(mode, monkeypatch):
+def test_r66_a_search_has_no_dropout_records_nothing_restores_the_mode(mode, beams, monkeypatch):
     model, steps, plain = tiny(), [], Transformer.step
     model.dropout.p = 0.5
     model.train(mode)
@@ -715,7 +716,7 @@ def test_r66_beam_search_has_no_dropout_records_nothing_and_restores_the_mode(mo
         return plain(self, ids, state)
 
     monkeypatch.setattr(Transformer, "step", step)
-    made = [model.generate(IDS, MASK, num_beams=3) for _ in range(2)]
+    made = [model.generate(IDS, MASK, num_beams=beams) for _ in range(2)]
     assert_array_equal(*made)
     assert steps
     assert all(m.training is mode for m in model.modules())

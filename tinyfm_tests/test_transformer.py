@@ -607,23 +607,6 @@ def test_a_padded_row_generates_what_it_generates_alone():
         assert (row[len(alone) :] == 0).all()
 
 
-@pytest.mark.parametrize("mode", [True, False])
-def test_r66_generate_has_no_dropout_records_nothing_and_restores_the_mode(mode, monkeypatch):
-    model = tiny(std=0.5, dropout=0.5, attention_dropout=0.5).train(mode)
-    source, steps, plain = example()["input_ids"], [], Transformer.step
-
-    def step(self, ids, state):
-        assert not any(m.training for m in self.modules())
-        assert state.memory is None or not state.memory.requires_grad
-        steps.append(ids)
-        return plain(self, ids, state)
-
-    monkeypatch.setattr(Transformer, "step", step)
-    assert_array_equal(model.generate(source), model.generate(source))
-    assert steps
-    assert all(m.training is mode for m in model.modules())
-
-
 def test_r66_the_mode_is_restored_when_generation_fails():
     model = tiny()
     with pytest.raises(IndexError, match="id 11 is outside the vocabulary of 11"):

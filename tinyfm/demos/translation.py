@@ -104,6 +104,8 @@ def recall(args: argparse.Namespace) -> None:
         saved = {name: value for name, value in read_json(path).items() if name in REMEMBERED}
         for name, (kind, *_) in TRAINING.items():
             saved[name] = kind(str(saved[name]))
+        for name, kind in (("seed", cli.seed), ("save_every", cli.positive_int)):
+            saved[name] = kind(str(saved[name]))
     except (LookupError, argparse.ArgumentTypeError) as error:
         raise InputError(f"{path}: not the options of a training ({error})") from error
     for name, value in saved.items():
