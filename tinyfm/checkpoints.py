@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -260,7 +261,7 @@ def _remove_others(folder: Path) -> None:
     named = {_weights_file(step) for step in kept} | {_optimizer_file(step) for step in kept[-1:]}
     for path in folder.glob("*"):
         if _ARRAYS.fullmatch(path.name) and path.name not in named:
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _read_manifest(folder: Path) -> tuple[TrainingState, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,10 +22,14 @@ def replacing(path: Path) -> Iterator[Path]:
     """`with replacing(path) as temporary:` write to temporary; it becomes path when all is well.
 
     So a file is there whole or not at all, also after an interrupt, a power cut or on a full disk.
-    An OSError names path.
+    temporary is in a folder of its own, NAME.partial, as some writers put more files beside it; what
+    a killed process leaves there goes with the next write.  An OSError names path.
     """
-    temporary = path.with_name(path.name + ".partial")
+    folder = path.with_name(path.name + ".partial")
+    temporary = folder / path.name
+    shutil.rmtree(folder, ignore_errors=True)
     try:
+        folder.mkdir()
         temporary.touch()
         mode = temporary.stat().st_mode
         yield temporary
@@ -34,11 +39,11 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(OSError):  # some systems cannot do it for a folder
             _sync(path.parent, os.O_RDONLY)  # the new name, before anything that relies on it
     except OSError as error:
-        if error.errno is not None and error.filename in (None, str(temporary)):
+        if error.errno is not None and error.filename in (None, str(folder), str(temporary)):
             error.filename = str(path)  # a failed write names no file
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sync(path: Path, mode: int) -> None:

@@ -70,6 +70,19 @@ def test_replacing_does_without_a_system_that_can_sync_folders(tmp_path, monkeyp
     assert (listing(tmp_path), (tmp_path / "file").read_text()) == (["file"], "new")
 
 
+def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
+    left = tmp_path / "file.partial"
+    left.mkdir(mode=0o700)
+    (left / "file").write_text("half of it")
+    (left / "file").chmod(0o400)
+    (left / ".tmp123").write_text("of the writer")
+    with files.replacing(tmp_path / "file") as temporary:
+        assert temporary.read_text() == ""
+    (tmp_path / "plain").touch()
+    assert listing(tmp_path) == ["file", "plain"]
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
 # -- JSON ------------------------------------------------------------------------------------------
 
 

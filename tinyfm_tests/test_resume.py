@@ -182,6 +182,27 @@ def test_r38_after_signals_from_outside_at_random_times(sent, seed, tmp_path):
     assert listing(tmp_path) == files_of(21, 28, 30)
 
 
+@pytest.mark.parametrize("write", range(1, 7))  # weights and optimizer of steps 3, 6 and 9
+def test_r38_what_a_killed_write_leaves_goes_with_the_next(write, uninterrupted, tmp_path):
+    """The half-written file, and whatever else its writer had put beside it."""
+    killed = New(f"""
+import itertools, os, safetensors.numpy
+writes, write = itertools.count(1), safetensors.numpy.save_file
+def half(arrays, path, *rest):
+    if next(writes) != {write}:
+        return write(arrays, path, *rest)
+    path.write_bytes(b"half")
+    (path.parent / ".tmp123").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+safetensors.numpy.save_file = half
+go_on(10, {str(tmp_path)!r}, save_every=3)
+""").end()
+    assert killed == (-signal.SIGKILL, "", "")
+    assert len(list(tmp_path.rglob(".tmp123"))) == 1
+    assert go_on(10, tmp_path, save_every=3) == uninterrupted
+    assert listing(tmp_path) == files_of(10)
+
+
 def test_ctrl_c_saves_the_last_whole_step_and_is_raised_again(tmp_path, uninterrupted):
     run = Training()
     draw, drawn = Batches.__next__, []
