@@ -22,8 +22,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """`with replacing(path) as temporary:` write to temporary; it becomes path when all is well.
 
     So a file is there whole or not at all, also after an interrupt, a power cut or on a full disk.
-    temporary is in a folder of its own, NAME.partial, as some writers put more files beside it; what
-    a killed process leaves there goes with the next write.  An OSError names path.
+    temporary is in a folder of its own, NAME.partial, as some writers put more files beside it;
+    what a killed process leaves there goes with the next write.  An OSError names path.
     """
     folder = path.with_name(path.name + ".partial")
     temporary = folder / path.name

@@ -1,14 +1,15 @@
 """The generated parses, against a parser that knows the stated rules and not the grammar's code."""
 
-import subprocess
-import sys
+from functools import partial
 from itertools import chain
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tinyfm.demos import parses
 from tinyfm.demos.parses import pairs
+from tinyfm_tests import commands
 
 NEAR_NOUNS = {"with", "near", "beside"}
 AT_THE_END = {"before", "after", "during"}
@@ -118,7 +119,7 @@ def test_pairs_are_distinct_and_follow_the_seed():
 def test_sentences_recurse_and_use_every_construction():
     made = pairs(3000)
     assert all(len(parse.split()) < 100 for _, parse in made)
-    parses = " ".join(parse for _, parse in made)
+    text = " ".join(parse for _, parse in made)
     for sign in (
         "(PP with",
         "(PP after",
@@ -127,16 +128,11 @@ def test_sentences_recurse_and_use_every_construction():
         "(NP both",
         ") and (VP",
     ):
-        assert parses.count(sign) > 100, sign
-    assert "(SBAR that (VP saw (NP (NP" in parses, "phrases inside phrases inside phrases"
+        assert text.count(sign) > 100, sign
+    assert "(SBAR that (VP saw (NP (NP" in text, "phrases inside phrases inside phrases"
 
 
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "tinyfm.demos.parses", *map(str, arguments)],
-        capture_output=True,
-        encoding="utf-8",
-    )
+call = partial(commands.call, parses)
 
 
 def read(path):
@@ -145,12 +141,13 @@ def read(path):
 
 
 def test_the_command_writes_three_files(tmp_path):
-    done = command("--pairs", 200, "--seed", 3, "--save", tmp_path / "new" / "folder")
-    assert (done.returncode, done.stderr) == (0, "")
-    parts = [read(tmp_path / "new" / "folder" / f"{n}.tsv") for n in ("train", "valid", "test")]
+    folder = tmp_path / "new" / "folder"
+    status, out, err = commands.run("parses", "--pairs", 200, "--seed", 3, "--save", folder)
+    assert (status, err) == (0, "")
+    parts = [read(folder / f"{n}.tsv") for n in ("train", "valid", "test")]
     assert [len(part) for part in parts] == [180, 10, 10]
     assert sorted(chain.from_iterable(parts)) == sorted(pairs(200, seed=3))
-    assert all(f"{n} pairs" in done.stdout for n in (180, 10))
+    assert all(f"{n} pairs" in out for n in (180, 10))
 
 
 @pytest.mark.parametrize(
@@ -162,14 +159,14 @@ def test_the_command_writes_three_files(tmp_path):
     ],
 )
 def test_bad_options_are_one_line(tmp_path, option, value, complaint):
-    done = command(option, value, "--save", tmp_path / "parses")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"parses: {complaint}") and done.stderr.count("\n") == 1
+    status, out, err = call(option, value, "--save", tmp_path / "parses")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"parses: {complaint}") and err.count("\n") == 1
     assert not (tmp_path / "parses").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "taken").write_text("a file", encoding="utf-8")
-    done = command("--pairs", "20", "--save", tmp_path / "taken")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert str(tmp_path / "taken") in done.stderr and done.stderr.count("\n") == 1
+    status, out, err = call("--pairs", "20", "--save", tmp_path / "taken")
+    assert (status, out) == (2, "")
+    assert str(tmp_path / "taken") in err and err.count("\n") == 1

@@ -1,31 +1,25 @@
-"""The translate command, in processes of its own: training, scoring, translating, bad input."""
+"""The translate command: training, scoring, translating, bad input."""
 
 import argparse
-import errno
-import fcntl
 import gzip
 import json
 import os
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-import termios
-import threading
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-import tinyfm
 from tinyfm import cuda, data, pretrained
 from tinyfm.demos import translate, translation
+from tinyfm_tests import commands
+from tinyfm_tests.commands import C_LOCALE, ROOT, Terminal
 
-ROOT = Path(tinyfm.__file__).parent.parent
-COMMAND = ("-m", "tinyfm.demos.translate")
 TINY = [
     f"--{name}={value}"
     for name, value in {
@@ -34,31 +28,10 @@ TINY = [
 ]  # fmt: skip
 MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
 FOLDER = sorted([*MODEL, "checkpoint"])
-C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 APPLE = "나는 사과를 먹었다."
 
-
-def start(*arguments, command=COMMAND, env=None, **options):
-    """The command, with nothing of this shell's Python settings; Ctrl-C reaches it."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    environment |= {"PYTHONPATH": str(ROOT), **(env or {})}
-    return subprocess.Popen(
-        [sys.executable, *command, *map(str, arguments)],
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
-    )
-
-
-def run(*arguments, stdin=b"", **options):
-    """(status, standard output, standard error) of the command, which prints UTF-8 only."""
-    with start(*arguments, **options) as process:
-        try:
-            out, err = process.communicate(stdin, timeout=600)
-        finally:
-            process.kill()
-    return process.returncode, out.decode("utf-8"), err.decode("utf-8")
-
+call = partial(commands.call, translate)
+start, run = (partial(function, "translate") for function in (commands.start, commands.run))
 
 # Sixteen sentences in two made-up languages, word for word.
 NOUNS = {"kot": "cat", "pes": "dog", "dom": "house", "les": "forest"}
@@ -105,7 +78,7 @@ def few(files):
 def small(few, tmp_path_factory):
     """A folder after 5 steps with `few`."""
     place = tmp_path_factory.mktemp("small")
-    assert run("--steps", 5, *few, cwd=place)[0] == 0
+    assert call("--steps", 5, *few, cwd=place)[0] == 0
     return place / "translation-model"
 
 
@@ -157,7 +130,7 @@ def test_a_saved_model_translates_a_text_and_says_nothing_else(trained):
 
 
 def test_a_blank_text_gives_a_blank_line(trained):
-    assert run("--model", trained[0], "--text", "") == (0, "\n", "")
+    assert call("--model", trained[0], "--text", "") == (0, "\n", "")
 
 
 def test_r76_lines_of_standard_input(trained):
@@ -169,8 +142,8 @@ def test_r76_lines_of_standard_input(trained):
 
 
 def test_lines_are_translated_as_texts_are(trained):
-    _, out, _ = run("--model", trained[0], stdin=f"{APPLE}\n\n그는 학생이다.".encode())
-    _, alone, _ = run("--model", trained[0], "--text", APPLE)
+    _, out, _ = call("--model", trained[0], stdin=f"{APPLE}\n\n그는 학생이다.".encode())
+    _, alone, _ = call("--model", trained[0], "--text", APPLE)
     lines = out.splitlines()
     assert lines[0] + "\n" == alone
     assert len(lines) == 3
@@ -195,7 +168,7 @@ def test_r78_standard_input_at_its_end_and_bytes_that_are_no_text(trained):
 
 def test_training_with_a_text_prints_the_translation_alone(files, tmp_path):
     train = ("--train", files / "source.txt", files / "target.txt")
-    status, out, err = run(*train, "--steps", 2, *TINY, "--text", "kot vidi.", cwd=tmp_path)
+    status, out, err = call(*train, "--steps", 2, *TINY, "--text", "kot vidi.", cwd=tmp_path)
     assert status == 0
     assert out.count("\n") == 1
     assert "saved to translation-model" in err
@@ -204,7 +177,7 @@ def test_training_with_a_text_prints_the_translation_alone(files, tmp_path):
 @pytest.mark.parametrize("suffix", ["txt", "txt.gz"])
 def test_training_and_scoring_on_files(suffix, files, tmp_path):
     pair = (files / f"source.{suffix}", files / f"target.{suffix}")
-    status, out, err = run(
+    status, out, err = call(
         "--train", *pair, "--test", *pair, "--steps", 3, *TINY, "--save", tmp_path / "a" / "b"
     )
     assert (status, err) == (0, "")
@@ -217,7 +190,7 @@ def test_packed_files_give_the_same_model(files, tmp_path):
     weights = []
     for suffix in ("txt", "txt.gz"):
         pair = (files / f"source.{suffix}", files / f"target.{suffix}")
-        run("--train", *pair, "--steps", 3, *TINY, "--save", tmp_path / suffix)
+        call("--train", *pair, "--steps", 3, *TINY, "--save", tmp_path / suffix)
         weights.append((tmp_path / suffix / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
 
@@ -227,7 +200,7 @@ def test_the_seed_is_that_of_the_weights_too(files, tmp_path):
     for seed in (0, 1):
         pair = (files / "source.txt", files / "target.txt")
         how = ("--steps", 1, "--lr", 1e-12, *TINY, "--seed", seed, "--save", tmp_path / str(seed))
-        run("--train", *pair, *how)
+        call("--train", *pair, *how)
         tables.append(pretrained.load(tmp_path / str(seed)).embedding.weight.data)
     assert (np.abs(tables[0] - tables[1])[1:] > 1e-3).mean() > 0.9
 
@@ -240,7 +213,7 @@ def learnt(files, tmp_path_factory):
     how = {"d-model": 32, "layers": 1, "heads": 2, "ffn": 32, "warmup": 20, "lr": 0.01}
     sizes = [f"--{name}={value}" for name, value in how.items()]
     learn = ("--train", *pair, "--test", *pair, "--steps", 120, *sizes, "--dropout", 0)
-    status, out, _ = run(*learn, "--save", folder)
+    status, out, _ = call(*learn, "--save", folder)
     assert status == 0
     return folder, out
 
@@ -251,10 +224,10 @@ PERFECT = "BLEU 100.00 greedy (100.0% exact), 100.00 with 4 beams (100.0% exact)
 def test_files_are_learnt_and_the_folder_scores_the_same_again(learnt, files):
     folder, out = learnt
     assert f"\n{PERFECT}, " in out
-    status, again, _ = run("--model", folder, "--test", files / "source.txt", files / "target.txt")
+    status, again, _ = call("--model", folder, "--test", files / "source.txt", files / "target.txt")
     assert status == 0
     assert again.startswith(PERFECT)
-    assert run("--model", folder, "--text", "pes najde.") == (0, "the dog finds.\n", "")
+    assert call("--model", folder, "--text", "pes najde.") == (0, "the dog finds.\n", "")
 
 
 def test_many_texts_give_what_each_gives_alone_in_their_order(learnt):
@@ -277,7 +250,7 @@ def test_many_texts_give_what_each_gives_alone_in_their_order(learnt):
 
 
 def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):
-    status, out, err = run(
+    status, out, err = call(
         "--model", trained[0], "--test", files / "source.txt", files / "target.txt"
     )
     assert (status, err) == (0, "")
@@ -323,10 +296,10 @@ def test_a_closed_output_ends_quietly(trained):
 # -- R77: bad input --------------------------------------------------------------------------------
 
 
-def refused(*arguments, place, **options):
+def refused(*arguments, place, **code):
     """The one line on standard error of a command that ends with status 2 and leaves nothing."""
     before = sorted(place.rglob("*"))
-    status, out, err = run(*arguments, cwd=place, **options)
+    status, out, err = (run if code else call)(*arguments, cwd=place, **code)
     assert (status, out) == (2, "")
     assert err.startswith("translate: ") and err.count("\n") == 1, err
     assert sorted(place.rglob("*")) == before
@@ -390,7 +363,7 @@ def test_r79_cuda_without_a_gpu(tmp_path):
 def test_device_auto_without_a_gpu_says_so_and_goes_on(trained):
     if cuda.status()[0]:
         pytest.skip("there is a usable GPU here")
-    status, out, err = run("--model", trained[0], "--text", APPLE, "--device", "auto")
+    status, out, err = call("--model", trained[0], "--text", APPLE, "--device", "auto")
     assert status == 0 and out
     assert err.startswith("no GPU, using the CPU: ") and err.count("\n") == 1
 
@@ -424,7 +397,7 @@ def test_a_tokenizer_of_another_model(model, files, tmp_path):
     """Its ids would lie outside the table."""
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     pair = (files / "source.txt", files / "target.txt")
-    run("--train", *pair, "--steps", 1, *TINY, "--save", tmp_path / "other")
+    call("--train", *pair, "--steps", 1, *TINY, "--save", tmp_path / "other")
     shutil.copy(model / "tokenizer.json", tmp_path / "other")
     assert config["vocab_size"] > pretrained.load(tmp_path / "other").config.vocab_size
     said = refused("--model", tmp_path / "other", "--text", APPLE, place=tmp_path)
@@ -446,7 +419,7 @@ def test_a_place_to_save_that_is_none_is_found_before_the_training(tmp_path):
 
 
 def test_r39_a_training_that_runs_away_is_said_and_saves_nothing(few, tmp_path):
-    status, _, err = run("--steps", 20, *few, "--lr", "1e30", cwd=tmp_path)
+    status, _, err = call("--steps", 20, *few, "--lr", "1e30", cwd=tmp_path)
     assert status == 2
     assert "Traceback" not in err
     assert re.match(r"translate: training stopped at step \d+.*: .*lower the learning rate", (
@@ -460,57 +433,11 @@ def test_r39_a_training_that_runs_away_is_said_and_saves_nothing(few, tmp_path):
 
 def test_a_bug_shows_its_traceback(trained):
     planted = """
-import sys
-from tinyfm.demos import cli, translate
 translate.Translator.__call__ = lambda *arguments: None + 1
-sys.exit(cli.run(translate.main, translate.new_parser()))
 """
-    status, out, err = run("--model", trained[0], "--text", APPLE, command=("-c", planted))
+    status, out, err = run("--model", trained[0], "--text", APPLE, code=planted)
     assert (status, out) == (1, "")
     assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
-
-
-class Terminal:
-    """A pseudo-terminal that does not echo, read by a thread so that its buffer never fills."""
-
-    def __init__(self):
-        self._reader, self.writer = os.openpty()
-        rows_and_columns = struct.pack("HHHH", 24, 120, 0, 0)  # tqdm is silent in one without
-        fcntl.ioctl(self.writer, termios.TIOCSWINSZ, rows_and_columns)
-        settings = termios.tcgetattr(self.writer)
-        settings[3] &= ~termios.ECHO
-        termios.tcsetattr(self.writer, termios.TCSANOW, settings)
-        self._bytes, self._grown = b"", threading.Condition()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self):
-        while True:
-            try:
-                new = os.read(self._reader, 1 << 16)
-            except OSError as error:  # how Linux says that the last writer is gone
-                assert error.errno == errno.EIO
-                new = b""
-            with self._grown:
-                self._bytes += new
-                self._grown.notify_all()
-            if not new:
-                return
-
-    def type(self, keys):
-        os.write(self._reader, keys.encode())
-
-    def wait_for(self, pattern):
-        with self._grown:
-            found = self._grown.wait_for(lambda: re.search(pattern, self._bytes), timeout=120)
-            assert found, self._bytes
-
-    def text(self):
-        """Everything, once the process has ended and this side is closed too."""
-        os.close(self.writer)
-        self._thread.join(timeout=60)
-        os.close(self._reader)
-        return self._bytes.decode("utf-8")
 
 
 def test_ctrl_c_saves_what_has_been_learnt(tmp_path):
@@ -530,16 +457,14 @@ def test_ctrl_c_saves_what_has_been_learnt(tmp_path):
     folder = tmp_path / "translation-model"
     assert sorted(path.name for path in folder.iterdir()) == FOLDER
     assert all(np.isfinite(p.data).all() for p in pretrained.load(folder).parameters())
-    status, out, _ = run("--model", folder, "--text", APPLE)
+    status, out, _ = call("--model", folder, "--text", APPLE)
     assert (status, out.count("\n")) == (0, 1)
 
 
 @pytest.mark.parametrize("where", ["weights-", "optimizer-", "model.safetensors"])
 def test_a_full_disk_at_any_file_leaves_no_half_one(where, few, tmp_path):
     planted = f"""
-import sys
 import safetensors.numpy
-from tinyfm.demos import cli, translate
 write = safetensors.numpy.save_file
 def half(state, path, *rest):
     if {where!r} not in str(path):
@@ -547,9 +472,8 @@ def half(state, path, *rest):
     path.write_bytes(b"half")
     raise OSError(28, "No space left on device", str(path))
 safetensors.numpy.save_file = half
-sys.exit(cli.run(translate.main, translate.new_parser()))
 """
-    status, _, err = run("--steps", 2, *few, command=("-c", planted), cwd=tmp_path)
+    status, _, err = run("--steps", 2, *few, code=planted, cwd=tmp_path)
     assert status == 2
     assert where in err.splitlines()[-1] and err.endswith("No space left on device\n")
     files = [path.name for path in (tmp_path / "translation-model").rglob("*")]
@@ -577,7 +501,7 @@ def test_without_options_it_learns_to_translate(tmp_path):
     [(["--model", ""], "config.json"), (["--max-tokens", "2"], "embedded sentence:1: ")],
 )
 def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
-    status, out, err = run(*arguments, cwd=tmp_path)
+    status, out, err = call(*arguments, cwd=tmp_path)
     assert (status, out) == (2, "")
     assert message in err and err.count("\n") == 1
 
@@ -591,21 +515,26 @@ def test_the_commands_of_the_readme_run(tmp_path):
             (tmp_path / f"{part}.{language}").write_text(text, encoding="utf-8")
     (tmp_path / "lines.txt").write_text(f"{APPLE}\n\n{APPLE}\n", encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^(?:pip .* && )?python (-m tinyfm\..*)$", readme, re.MULTILINE)
-    assert len(commands) == 8
-    lines, texts = [], []
-    for command in commands:
+    lines = re.findall(r"^(?:pip .* && )?python (-m tinyfm\..*)$", readme, re.MULTILINE)
+    assert len(lines) == 8
+    texts = []
+    for command in lines:
         sizes = ["--pairs=100"] if "demos.parses" in command else ["--steps=2", *TINY]
         if "--model" in command or "--resume" in command:
             sizes = []
-        with start("-c", " ".join([f'"{sys.executable}"', command, *sizes]), command=(),
-                   cwd=tmp_path, executable="/bin/sh") as process:  # fmt: skip
-            out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err.decode()
-        lines.append(out.count(b"\n"))
-        texts.append(out)
-    assert [b"BLEU" in out for out in texts] == [True, False, False, False, True, True, False, True]
-    assert lines[1:4] == [1, 3, 1]  # the one --text, a line for each line of lines.txt, --text
+        done = subprocess.run(
+            " ".join([f'"{sys.executable}"', command, *sizes]),
+            shell=True,
+            cwd=tmp_path,
+            env=commands.environment(),
+            capture_output=True,
+            encoding="utf-8",
+        )
+        assert done.returncode == 0, done.stderr
+        texts.append(done.stdout)
+    assert ["BLEU" in out for out in texts] == [True, False, False, False, True, True, False, True]
+    counts = [out.count("\n") for out in texts[1:4]]
+    assert counts == [1, 3, 1]  # the one --text, a line for each line of lines.txt, --text
     for file in ("en-de/config.json", "pictures/cross.png", "parser/config.json"):
         assert (tmp_path / file).is_file()
 
@@ -616,11 +545,11 @@ def test_the_commands_of_the_readme_run(tmp_path):
 def test_one_file_with_tabs_is_as_good_as_two(files, tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{s}\t{t}\tid\n" for s, t in PAIRS), "utf-8")
     how = ("--steps", 2, *TINY, "--beams", 1)
-    run("--train", tmp_path / "pairs.tsv", *how, "--save", tmp_path / "one")
-    run("--train", files / "source.txt", files / "target.txt", *how, "--save", tmp_path / "two")
+    call("--train", tmp_path / "pairs.tsv", *how, "--save", tmp_path / "one")
+    call("--train", files / "source.txt", files / "target.txt", *how, "--save", tmp_path / "two")
     one, two = (tmp_path / name / "model.safetensors" for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
-    status, out, _ = run("--model", tmp_path / "one", "--test", tmp_path / "pairs.tsv")
+    status, out, _ = call("--model", tmp_path / "one", "--test", tmp_path / "pairs.tsv")
     assert status == 0 and re.match(r"BLEU .*: 16 test sentences", out)
 
 
@@ -631,7 +560,7 @@ def test_a_line_without_a_tab(tmp_path):
 
 def test_validation_is_said_and_is_the_loss_of_the_model(files, tmp_path):
     pair = (files / "source.txt", files / "target.txt")
-    status, out, err = run(
+    status, out, err = call(
         "--train", *pair, "--valid", *pair, "--steps", 4, *TINY, "--save", tmp_path / "m"
     )
     assert (status, err) == (0, "")
@@ -662,7 +591,7 @@ def test_a_training_pair_that_is_too_long_is_named(long_files, option, name, tmp
     place = tmp_path
     said = refused("--train", *long_files, *TINY, option, place=place)
     assert re.search(rf"t:3: \d+ subwords, over {name}; raise it, or .*--skip-long", said)
-    status, out, _ = run(
+    status, out, _ = call(
         "--train", *long_files, *TINY, option, "--skip-long", "--steps=1", cwd=place
     )
     assert status == 0
@@ -675,7 +604,7 @@ def test_what_is_shown_meanwhile_is_not_too_long(long_files, tmp_path):
     (tmp_path / "long.tsv").write_text(lines, encoding="utf-8")
     for valid in ((), ("--valid", "long.tsv")):
         how = ("--train", "long.tsv", *valid, "--max-length=30", "--skip-long", "--steps=5")
-        status, out, err = run(*how, *TINY, cwd=tmp_path)
+        status, out, err = call(*how, *TINY, cwd=tmp_path)
         assert (status, err) == (0, "")
         assert out.count("  kot vidi . -> ") == 10
 
@@ -688,7 +617,7 @@ def test_a_sentence_that_is_too_long_for_the_model_is_named(learnt, tmp_path):
     model = ("--model", learnt[0])
     assert re.search("s:2" + said, refused(*model, "--test", "s", "t", place=tmp_path))
     assert re.search("--text" + said, refused(*model, "--text", long, place=tmp_path))
-    status, out, err = run(*model, stdin=f"pes\n{long}\n".encode())
+    status, out, err = call(*model, stdin=f"pes\n{long}\n".encode())
     assert status == 2 and out.count("\n") == 1
     assert re.search("standard input:2" + said, err)
 
@@ -699,7 +628,7 @@ def test_a_sentence_that_is_too_long_for_the_model_is_named(learnt, tmp_path):
 def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(few, tmp_path):
     """Ctrl-C anywhere in the middle, --resume in a new process: the bytes of an undisturbed one."""
     how = ("--steps", 300, *few, "--accumulate", 2)
-    assert run(*how, "--save", "whole", cwd=tmp_path)[0] == 0
+    assert call(*how, "--save", "whole", cwd=tmp_path)[0] == 0
     terminal = Terminal()
     with start(*how, "--save", "parts", cwd=tmp_path, stderr=terminal.writer) as process:
         try:
@@ -718,10 +647,10 @@ def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(few, tmp_path
 
 def test_more_steps_after_the_end(small, few, tmp_path):
     folder = shutil.copytree(small, tmp_path / "translation-model")
-    status, out, _ = run("--resume", "--steps", 7, cwd=tmp_path)
+    status, out, _ = call("--resume", "--steps", 7, cwd=tmp_path)
     assert status == 0
     assert re.search(r"^loss \S+ after 7 steps", out, re.MULTILINE)
-    run("--steps", 7, *few, "--save", "whole", cwd=tmp_path)
+    call("--steps", 7, *few, "--save", "whole", cwd=tmp_path)
     whole = tmp_path / "whole" / "model.safetensors"
     assert whole.read_bytes() == (folder / "model.safetensors").read_bytes()
 
@@ -747,7 +676,7 @@ def test_a_damaged_training_is_named(damage, content, small, tmp_path):
         path.unlink()
     else:
         path.write_bytes(content)
-    status, out, err = run("--resume", "--steps", 9, cwd=tmp_path)
+    status, out, err = call("--resume", "--steps", 9, cwd=tmp_path)
     assert status == 2 and "loss" not in out
     assert damage in err and err.count("\n") == 1
 
@@ -763,24 +692,24 @@ def test_a_training_that_fails_leaves_the_old_model_whole(small, few, tmp_path):
     folder = shutil.copytree(small, tmp_path / "translation-model")
     before = {name: (folder / name).read_bytes() for name in MODEL}
     fails = ("--steps", 20, *few, "--vocab-size=70", "--lr", "1e30")
-    assert run(*fails, cwd=tmp_path)[0] == 2
+    assert call(*fails, cwd=tmp_path)[0] == 2
     assert {name: (folder / name).read_bytes() for name in MODEL} == before
 
 
 def test_fewer_steps_than_are_done(small, tmp_path):
     shutil.copytree(small, tmp_path / "translation-model")
-    status, out, err = run("--resume", "--steps", 3, cwd=tmp_path)
+    status, out, err = call("--resume", "--steps", 3, cwd=tmp_path)
     assert status == 2 and "loss" not in out
     assert "at step 5 already" in err and err.count("\n") == 1
-    assert run("--resume", "--beams", 1, cwd=tmp_path)[0] == 0  # nothing has been changed
+    assert call("--resume", "--beams", 1, cwd=tmp_path)[0] == 0  # nothing has been changed
 
 
 def test_a_new_training_forgets_the_old_one(small, few, tmp_path):
     folder = shutil.copytree(small, tmp_path / "translation-model")
-    assert run("--steps", 5, "--seed", 3, *few, cwd=tmp_path)[0] == 0
+    assert call("--steps", 5, "--seed", 3, *few, cwd=tmp_path)[0] == 0
     old, new = (p / "model.safetensors" for p in (small, folder))
     assert old.read_bytes() != new.read_bytes()
-    assert run("--resume", "--seed", 3, cwd=tmp_path)[0] == 0
+    assert call("--resume", "--seed", 3, cwd=tmp_path)[0] == 0
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_old_model(small, few, tmp_path):
@@ -789,19 +718,17 @@ def test_a_full_disk_is_one_line_and_leaves_the_old_model(small, few, tmp_path):
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     planted = """
 import resource, signal, sys
-from tinyfm.demos import cli, translate
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
-sys.exit(cli.run(translate.main, translate.new_parser()))
 """
-    status, _, err = run("--resume", "--steps", 9, command=("-c", planted), cwd=tmp_path)
+    status, _, err = run("--resume", "--steps", 9, code=planted, cwd=tmp_path)
     assert status == 2
     assert "Traceback" not in err and err.count("\n") == 1 and "File too large" in err
     names = ("config.json", "model.safetensors", "tokenizer.json")
     assert {name: (folder / name).read_bytes() for name in names} == {n: before[n] for n in names}
-    assert run("--model", folder, "--text", "kot vidi.")[0] == 0
+    assert call("--model", folder, "--text", "kot vidi.")[0] == 0
     assert not list(folder.rglob("*.partial"))
-    assert run("--resume", "--steps", 9, cwd=tmp_path)[0] == 0
+    assert call("--resume", "--steps", 9, cwd=tmp_path)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -819,7 +746,7 @@ def test_options_reach_the_model(files, tmp_path):
     given = {"norm-first": "yes", "dropout": 0.3, "label-smoothing": 0.2, "max-length": 40}
     options = [f"--{name}={value}" for name, value in given.items()]
     pair = (files / "source.txt", files / "target.txt")
-    run("--train", *pair, "--steps", 1, *TINY, *options, "--save", tmp_path / "m")
+    call("--train", *pair, "--steps", 1, *TINY, *options, "--save", tmp_path / "m")
     config = pretrained.load(tmp_path / "m").config
     assert config.norm_first is True
     assert (config.dropout, config.label_smoothing) == (0.3, 0.2)
@@ -828,7 +755,7 @@ def test_options_reach_the_model(files, tmp_path):
 
 
 def test_the_last_checkpoints_are_averaged(few, tmp_path):
-    assert run("--steps", 20, *few, "--average", 3, cwd=tmp_path)[0] == 0
+    assert call("--steps", 20, *few, "--average", 3, cwd=tmp_path)[0] == 0
     folder = tmp_path / "translation-model"
     steps = [load_file(folder / f"checkpoint/weights-0000{n}.safetensors") for n in (18, 19, 20)]
     for name, p in pretrained.load(folder).named_parameters():
@@ -855,24 +782,21 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 def test_plots(trained, few, tmp_path):
     pytest.importorskip("matplotlib")
-    status, _, _ = run("--steps", 3, *few, "--plot", "p", cwd=tmp_path)
+    status, _, _ = call("--steps", 3, *few, "--plot", "p", cwd=tmp_path)
     assert status == 0
     names = {"curves.png", "encoder.png", "decoder.png", "cross.png"}
     assert {path.name for path in (tmp_path / "p").iterdir()} == names
     assert all(path.read_bytes().startswith(PNG) for path in (tmp_path / "p").iterdir())
-    status, out, _ = run("--model", trained[0], "--text", APPLE, "--plot", "q", cwd=tmp_path)
+    status, out, _ = call("--model", trained[0], "--text", APPLE, "--plot", "q", cwd=tmp_path)
     assert status == 0 and out.count("\n") == 1
     assert {path.name for path in (tmp_path / "q").iterdir()} == names - {"curves.png"}
 
 
 def test_plots_without_matplotlib(tmp_path):
     planted = """
-import sys
 sys.modules["matplotlib"] = None
-from tinyfm.demos import cli, translate
-sys.exit(cli.run(translate.main, translate.new_parser()))
 """
-    said = refused("--plot", "p", command=("-c", planted), place=tmp_path)
+    said = refused("--plot", "p", code=planted, place=tmp_path)
     assert "pip install" in said and "plot" in said
 
 
