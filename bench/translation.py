@@ -108,7 +108,7 @@ def tatoeba(options: argparse.Namespace, *others: str) -> list[Any]:
             text = "".join(f"{r['ko']}\t{r['en']}\n" for r in rows if r["split"] == part)
             path.write_text(text, encoding="utf-8")
             files += [f"--{option}", str(path)]
-        size = ("--steps", "1500", "--vocab-size", "4000", "--dropout", "0.3")
+        size = ("--steps", "2500", "--vocab-size", "4000", "--dropout", "0.3")
         return rows_of("Tatoeba ko-en", *files, *size, *others, seconds=2700)
 
 
@@ -118,7 +118,7 @@ def parses(options: argparse.Namespace, *others: str) -> list[Any]:
         files = []
         for part in ("train", "valid", "test"):
             files += [f"--{part}", str(Path(folder) / f"{part}.tsv")]
-        size = ("--steps", "600", "--vocab-size", "300", "--d-model", "128", "--layers", "2")
+        size = ("--steps", "2500", "--vocab-size", "300", "--d-model", "128", "--layers", "2")
         return rows_of("sentence to parse", *files, *size, *others, seconds=600)
 
 

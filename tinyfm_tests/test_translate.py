@@ -27,7 +27,7 @@ TINY = [
     }.items()
 ]  # fmt: skip
 MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
-FOLDER = sorted([*MODEL, "checkpoint"])
+FOLDER = sorted([*MODEL, "checkpoint", "generation_config.json"])
 APPLE = "나는 사과를 먹었다."
 
 call = partial(commands.call, translate)
@@ -247,6 +247,31 @@ def test_many_texts_give_what_each_gives_alone_in_their_order(learnt):
     assert translator(texts) == alone
     assert translator(texts, max_tokens=12) == alone
     assert translator([]) == []
+
+
+def test_a_translation_may_be_much_longer_than_its_source(tmp_path):
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    pairs = [(word, " ".join((words[i:] + words[:i]) * 3)) for i, word in enumerate(words)]
+    lines = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    (tmp_path / "long.tsv").write_text(lines, encoding="utf-8")
+    sizes = {"d-model": 32, "layers": 1, "heads": 2, "ffn": 32, "warmup": 20, "lr": 0.01}
+    sizes |= {"vocab-size": 100, "steps": 150, "dropout": 0}
+    options = [f"--{name}={value}" for name, value in sizes.items()]
+    status, out, _ = call("--train", "long.tsv", "--test", "long.tsv", *options, cwd=tmp_path)
+    assert status == 0
+    assert "BLEU 100.00 greedy (100.0% exact), 100.00 with 4 beams (100.0% exact)" in out
+    folder = tmp_path / "translation-model"
+    assert call("--model", folder, "--text", "two") == (0, f"{pairs[1][1]}\n", "")
+    (folder / "generation_config.json").unlink()  # as in folders of other software
+    assert call("--model", folder, "--text", "two") == (0, f"{pairs[1][1]}\n", "")
+
+
+def test_a_translation_without_an_end_is_cut(few, tmp_path):
+    run("--steps", 1, *few, cwd=tmp_path)
+    translator = translate.Translator.load(tmp_path / "translation-model", "cpu")
+    longest = max(len(translator.tokenizer.encode(target).ids) for _, target in PAIRS)
+    made = translator.model.generate([[5, 2]], eos_token_id=-1, pad_token_id=0)
+    assert made.shape == (1, longest + 2 + 50)
 
 
 def test_a_saved_model_is_tested_on_files_of_another_kind(trained, files):

@@ -140,6 +140,7 @@ def train(
     translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
     kept = encoded_pairs(pairs, tokenizer, args)
     batches = new_batches(kept, tokenizer, args)
+    translator.expect(target for _, target in kept)
     # What is too long, or done already, is to be found now and not when the training is over.
     for test in tests:
         translator.encode([source for source, _ in test], test.places())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from tinyfm.errors import InputError
 from tinyfm.text import Tokenizer
 
 BATCH_TOKENS = 4000  # of source and target together, in one batch of translations
+MORE = 50  # subwords, by which a translation may be longer than any that was learnt
 
 
 class AttentionMaps(NamedTuple):
@@ -45,7 +46,19 @@ class Translator:
                 f"{folder}: the tokenizer has {len(tokenizer)} subwords and the model "
                 f"{model.config.vocab_size}; they do not belong together"
             )
+        model.generation_config = {
+            "max_length": model.config.max_position_embeddings,  # unless the folder has its own
+            **(model.generation_config or {}),
+        }
         return cls(model.to(device), tokenizer)
+
+    def expect(self, targets: Iterable[Sequence[int]]) -> None:
+        """Note how long translations may be: as the longest target's ids, and MORE.
+
+        Without a bound, one that never comes to its end would go on for ever.
+        """
+        longest = max(map(len, targets)) + 2  # the start and the end token
+        self.model.generation_config = {"max_length": longest + MORE}
 
     def save(self, folder: str | Path) -> None:
         self.model.save_pretrained(folder)
@@ -92,7 +105,6 @@ class Translator:
             made: Any = self.model.generate(
                 batch["input_ids"],
                 batch["attention_mask"],
-                max_new_tokens=2 * batch["input_ids"].shape[1] + 10,
                 num_beams=num_beams,
                 length_penalty=length_penalty,
             )

@@ -1,0 +1,115 @@
+"""Commands for their tests: in this process where only the answer matters, else in their own."""
+
+import errno
+import fcntl
+import io
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+import tinyfm
+from tinyfm.demos import cli
+
+ROOT = Path(tinyfm.__file__).parent.parent
+C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+def environment(**more):
+    """Nothing of this shell's Python settings, and this tinyfm to import."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+def start(name, *arguments, code=None, env=None, **options):
+    """The command in a process of its own, which Ctrl-C reaches.
+
+    code: runs before the command, in the same process.
+    """
+    command = ("-m", f"tinyfm.demos.{name}")
+    if code is not None:
+        end = f"sys.exit(cli.run({name}.main, {name}.new_parser()))"
+        command = ("-c", f"import sys\nfrom tinyfm.demos import cli, {name}\n{code}\n{end}")
+    return subprocess.Popen(
+        [sys.executable, *command, *map(str, arguments)],
+        env=environment(**(env or {})),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
+    )
+
+
+def run(name, *arguments, stdin=b"", **options):
+    """(status, standard output, standard error) of the command in a process of its own."""
+    with start(name, *arguments, **options) as process:
+        try:
+            out, err = process.communicate(stdin, timeout=600)
+        finally:
+            process.kill()
+    return process.returncode, out.decode("utf-8"), err.decode("utf-8")
+
+
+def call(module, *arguments, stdin=b"", cwd=os.curdir):
+    """What `run` gives, without the half second that a process takes to start.
+
+    Not for what belongs to the process: locale, signals, pipes, a limit, a planted bug.
+    """
+    given = io.TextIOWrapper(io.BytesIO(stdin))
+    out, err = (io.TextIOWrapper(io.BytesIO()) for _ in range(2))
+    with chdir(cwd), redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", given):
+        try:
+            status = cli.run(module.main, module.new_parser(), [*map(str, arguments)])
+        except SystemExit as end:  # --help
+            status = end.code
+        for stream in (out, err):
+            stream.flush()
+    return status, *(stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
+
+
+class Terminal:
+    """A pseudo-terminal that does not echo, read by a thread so that its buffer never fills."""
+
+    def __init__(self):
+        self._reader, self.writer = os.openpty()
+        rows_and_columns = struct.pack("HHHH", 24, 120, 0, 0)  # tqdm is silent in one without
+        fcntl.ioctl(self.writer, termios.TIOCSWINSZ, rows_and_columns)
+        settings = termios.tcgetattr(self.writer)
+        settings[3] &= ~termios.ECHO
+        termios.tcsetattr(self.writer, termios.TCSANOW, settings)
+        self._bytes, self._grown = b"", threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self):
+        while True:
+            try:
+                new = os.read(self._reader, 1 << 16)
+            except OSError as error:  # how Linux says that the last writer is gone
+                assert error.errno == errno.EIO
+                new = b""
+            with self._grown:
+                self._bytes += new
+                self._grown.notify_all()
+            if not new:
+                return
+
+    def type(self, keys):
+        os.write(self._reader, keys.encode())
+
+    def wait_for(self, pattern):
+        with self._grown:
+            found = self._grown.wait_for(lambda: re.search(pattern, self._bytes), timeout=120)
+            assert found, self._bytes
+
+    def text(self):
+        """Everything, once the process has ended and this side is closed too."""
+        os.close(self.writer)
+        self._thread.join(timeout=60)
+        os.close(self._reader)
+        return self._bytes.decode("utf-8")
