@@ -352,6 +352,8 @@ def refused(*arguments, place, **code):
         ("--model m --steps 5", "--steps is for a training: leave --model out"),
         ("--model m --resume", "--model translates with a saved model, --train makes one"),
         ("--resume", "translation-model holds no training to go on with, leave --resume out"),
+        ("--save=", "--save: give the name of a folder, not ''"),
+        ("--plot=", "--plot: give the name of a folder, not ''"),
         ("--d-model 16 --heads 3", "--d-model 16 is not a multiple of --heads 3"),
     ],
 )
@@ -523,7 +525,10 @@ def test_without_options_it_learns_to_translate(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [(["--model", ""], "config.json"), (["--max-tokens", "2"], "embedded sentence:1: ")],
+    [
+        (["--model", ""], "--model: give the name of a folder"),
+        (["--max-tokens", "2"], "embedded sentence:1: "),
+    ],
 )
 def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
     status, out, err = call(*arguments, cwd=tmp_path)
@@ -531,6 +536,7 @@ def test_empty_and_tiny_values_are_refused(arguments, message, tmp_path):
     assert message in err and err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_readme_run(tmp_path):
     """Word for word, in their order, but for steps and sizes; pip's part is .ci/run's."""
     pytest.importorskip("matplotlib")
@@ -621,6 +627,11 @@ def test_a_training_pair_that_is_too_long_is_named(long_files, option, name, tmp
     )
     assert status == 0
     assert re.match(r"15 pairs, .*; 1 pairs are too long and left out\n", out)
+
+
+def test_a_training_without_a_pair_that_is_short_enough(few, tmp_path):
+    said = refused(*few, "--skip-long", "--max-length=1", place=tmp_path)
+    assert "all 16 pairs are over --max-length 1 or --max-tokens 300: none is left" in said
 
 
 def test_what_is_shown_meanwhile_is_not_too_long(long_files, tmp_path):

@@ -200,6 +200,13 @@ def yes_or_no(value: str) -> str:
     return value
 
 
+def folder(value: str) -> str:
+    """The name of a folder, which need not exist; an empty one is a mistake of the shell's."""
+    if not value:
+        raise argparse.ArgumentTypeError("give the name of a folder, not ''")
+    return value
+
+
 def text(value: str) -> str:
     """Words, not a file name: read as UTF-8 whatever the locale.
 

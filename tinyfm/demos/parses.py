@@ -124,6 +124,7 @@ def new_parser() -> cli.Parser:
     )
     parser.add_argument(
         "--save",
+        type=cli.folder,
         metavar="FOLDER",
         default="parses",
         help="where train.tsv, valid.tsv and test.tsv go (default: %(default)s)",

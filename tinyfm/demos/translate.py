@@ -41,9 +41,15 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     work.add_argument("--valid", **files, help="show the loss on these files while learning")
     work.add_argument("--test", **files, help="score these files (BLEU, greedy and with --beams)")
-    work.add_argument("--model", metavar="FOLDER", help="use a saved model instead of training one")
+    work.add_argument(
+        "--model",
+        type=cli.folder,
+        metavar="FOLDER",
+        help="use a saved model instead of training one",
+    )
     work.add_argument(
         "--save",
+        type=cli.folder,
         metavar="FOLDER",
         default="translation-model",
         help="where the trained model goes (default: %(default)s)",
@@ -57,8 +63,8 @@ def new_parser() -> cli.Parser:
         "each line of standard input, or what is typed at a prompt",
     )  # fmt: skip
     work.add_argument(
-        "--plot", metavar="FOLDER", help="draw the curves of the training and the attention in "
-        "--text or a sample (needs matplotlib)",
+        "--plot", type=cli.folder, metavar="FOLDER", help="draw the curves of the training and the "
+        "attention in --text or a sample (needs matplotlib)",
     )  # fmt: skip
     search = parser.add_argument_group("how to search")
     search.add_argument(

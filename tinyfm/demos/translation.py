@@ -268,6 +268,11 @@ def encoded_pairs(
                 f"{pairs.where(i, side=len(target) > len(source))}: {number} subwords, over "
                 f"{option}; raise it, or leave such pairs out with --skip-long"
             )
+    if not kept:
+        raise InputError(
+            f"all {len(pairs)} pairs are over --max-length {args.max_length} or --max-tokens "
+            f"{args.max_tokens}: none is left to learn from; raise them"
+        )
     return kept
 
 
