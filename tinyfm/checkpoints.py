@@ -252,15 +252,15 @@ def _optimizer_file(step: int) -> str:
     return f"optimizer-{step:06}.safetensors"
 
 
-_ARRAYS = re.compile(r"(weights|optimizer)-\d{6,}\.safetensors(\.partial)?")
+_OWN = re.compile(r"(weights|optimizer)-\d{6,}\.safetensors(\.partial)?|checkpoint\.json\.partial")
 
 
 def _remove_others(folder: Path) -> None:
-    """Remove the array files, finished or not, that checkpoint.json does not name."""
+    """Remove array files that checkpoint.json does not name, and all that is half written."""
     kept = _read_manifest(folder)[0].kept if exists(folder) else []
     named = {_weights_file(step) for step in kept} | {_optimizer_file(step) for step in kept[-1:]}
     for path in folder.glob("*"):
-        if _ARRAYS.fullmatch(path.name) and path.name not in named:
+        if _OWN.fullmatch(path.name) and path.name not in named:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

@@ -77,6 +77,10 @@ class Batches:
     ):
         if not pairs:
             raise InputError("no sentence pairs to train on")
+        for name, value in (("max_tokens", max_tokens), ("seed", seed)):
+            if not isinstance(value, int | np.integer):
+                raise TypeError(f"{name} is {value!r}: it must be a whole number")
+        max_tokens, seed = int(max_tokens), int(seed)  # JSON takes none of NumPy's
         self._lengths = _lengths(pairs)
         longest = int(self._lengths.sum(axis=1).argmax())
         if (size := self._lengths[longest].sum()) > max_tokens:
@@ -88,7 +92,8 @@ class Batches:
         self._max_tokens = max_tokens
         self._pad_id, self._eos_id = pad_id, eos_id
         ids = np.fromiter((i for pair in pairs for side in pair for i in side), np.int64)
-        self._checksum = zlib.crc32(ids.tobytes(), zlib.crc32(self._lengths.tobytes()))
+        shapes = np.append(self._lengths, [[pad_id, eos_id]], axis=0)
+        self._checksum = zlib.crc32(ids.tobytes(), zlib.crc32(shapes.tobytes()))
         self._begin(seed, epoch=0, position=0)
 
     def _begin(self, seed: int, epoch: int, position: int) -> None:

@@ -57,7 +57,8 @@ class GenerationConfig:
 
     max_new_tokens, max_length: when to stop.  max_length counts the start token; max_new_tokens
         does not, and wins over max_length.  Without either 20 new tokens are made.
-    min_length, min_new_tokens: no end token before so many tokens, counted in the same way.
+    min_length, min_new_tokens: no end token before so many tokens, counted in the same way; of
+        the two min_new_tokens wins.
     num_beams: sequences that run side by side for each input; 1 is greedy search.
     length_penalty: the exponent of the length by which a beam's log-probability is divided: above
         0 it favours long sequences, at 0 it does nothing.
@@ -193,7 +194,8 @@ def processors(options: GenerationConfig, prompt_length: int, length: int) -> li
     made = []
     if words := [word for word in options.bad_words_ids if list(word) != [options.eos_token_id]]:
         made.append(never(words))
-    least = max(options.min_length, prompt_length + options.min_new_tokens)
+    new = options.min_new_tokens
+    least = prompt_length + new if new else options.min_length
     if least > prompt_length and options.eos_token_id >= 0:
         made.append(no_end_before(least, options.eos_token_id))
     if options.forced_bos_token_id is not None:

@@ -311,11 +311,23 @@ class PreTrainedModel(Module, GenerationMixin):
         model.load_report = report
         if (path / GENERATION).is_file():
             model.generation_config = read_json(path / GENERATION)
-            try:
-                GenerationConfig.of(model.config, {}, model.generation_config)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"{path / GENERATION}: {error}") from error
+        else:
+            model.generation_config = _older_options(values, model.config)
+        try:
+            GenerationConfig.of(model.config, {}, model.generation_config)
+        except (TypeError, ValueError) as error:
+            name = GENERATION if (path / GENERATION).is_file() else CONFIG
+            raise InputError(f"{path / name}: {error}") from error
         return model.eval()
+
+
+def _older_options(values: dict[str, Any], config: PretrainedConfig) -> dict[str, Any]:
+    """The options of `generate` in a config.json from before generation_config.json; else none."""
+    names = [field.name for field in dataclasses.fields(GenerationConfig)]
+    if not any(name in values for name in set(names) - set(config.field_names())):
+        return {}
+    found = {name: getattr(config, name, values.get(name)) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:

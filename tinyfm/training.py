@@ -85,12 +85,12 @@ def fit(
     for name, value, least in (
         ("steps", steps, 0),
         ("accumulate", accumulate, 1),
-        ("evaluate_every", evaluate_every or 1, 1),
+        ("evaluate_every", 1 if evaluate_every is None else evaluate_every, 1),
         ("save_every", save_every, 1),
         ("keep", keep, 1),
     ):
-        if value < least:
-            raise ValueError(f"{name} is {value}: it must be at least {least}")
+        if not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}")
     keep_memory()
     model.train()
     shown = sys.stderr.isatty() if progress is None else progress
@@ -125,6 +125,11 @@ def fit(
                 if evaluate is not None and state.evaluated < state.step and due(evaluate_every):
                     with model.evaluating(), _same_random_numbers():
                         scores = evaluate(model)
+                    if taken := scores.keys() & {"step", "loss", "lr", "norm"}:
+                        raise ValueError(
+                            f"evaluate returned {min(taken)!r}, which is of the training itself; "
+                            "give it another name"
+                        )
                     state.history[-1] |= {name: float(score) for name, score in scores.items()}
                     state.evaluated = state.step
                 if due(save_every):
@@ -299,11 +304,17 @@ def _undivided() -> Iterator[None]:
 def mean_loss(model: Any, batches: Iterable[dict[str, Any]]) -> float:
     """The loss over all labelled tokens of the batches (not a mean of means); exp: perplexity.
 
-    For use in an `evaluate` of fit, or within `model.evaluating()`.
+    For use in an `evaluate` of fit, or within `model.evaluating()`.  ValueError: nothing labelled.
     """
     total, count = 0.0, 0
     for batch in batches:
         output = model(**batch)
-        total += output.loss.item() * output.num_labels
-        count += output.num_labels
-    return total / max(count, 1)
+        if output.num_labels:
+            total += output.loss.item() * output.num_labels
+            count += output.num_labels
+    if not count:
+        raise ValueError(
+            "no batch had a labelled position; give a list, since a generator is empty when it is "
+            "used again"
+        )
+    return total / count

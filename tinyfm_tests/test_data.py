@@ -226,3 +226,24 @@ def test_evaluation_is_the_same_every_time_and_may_be_empty():
     first, second = (list(evaluation_batches(pairs, **OPTIONS)) for _ in range(2))
     assert_same([batch for _, batch in first], [batch for _, batch in second])
     assert list(evaluation_batches([], **OPTIONS)) == []
+
+
+@pytest.mark.parametrize("name, value", [("max_tokens", 60.0), ("max_tokens", "60"), ("seed", 0.5)])
+def test_counts_of_batches_are_whole_numbers(name, value):
+    options = {"max_tokens": 60, "seed": 0, "pad_id": 0, "eos_id": 2} | {name: value}
+    with pytest.raises(TypeError, match=f"{name} is {value!r}: it must be a whole number"):
+        Batches([([5], [6])], **options)
+
+
+def test_r38_numbers_of_numpy_go_into_a_checkpoint():
+    batches = Batches([([5], [6])], max_tokens=np.int64(60), seed=np.int64(1), pad_id=0, eos_id=2)
+    assert json.loads(json.dumps(batches.state_dict())) == batches.state_dict()
+
+
+@pytest.mark.parametrize("changed", [{"pad_id": 1}, {"eos_id": 3}])
+def test_r38_another_end_or_padding_is_other_data(changed):
+    ids = {"pad_id": 0, "eos_id": 2}
+    state = Batches([([5], [6])], max_tokens=60, seed=0, **ids).state_dict()
+    other = Batches([([5], [6])], max_tokens=60, seed=0, **ids | changed)
+    with pytest.raises(InputError, match="checksum"):
+        other.load_state_dict(state)

@@ -765,7 +765,9 @@ def marian_pair(rng, folder):
     std = rng.choice([0.3, 0.6, 1.0])
     with torch.no_grad():
         for name, p in [*theirs.named_parameters(), *theirs.named_buffers()]:
-            if "embed_positions" not in name:
+            if "embed_positions" in name:  # as exact as ours, and not rounded to float32
+                p.copy_(torch.from_numpy(nn.sinusoids(*p.shape, "halves")))
+            else:
                 p.copy_(torch.from_numpy(std * rng.standard_normal(p.shape)))
         theirs.final_logits_bias[0, eos] = rng.uniform(3, 9) * std  # or few would ever end
     theirs.save_pretrained(folder)
@@ -788,7 +790,9 @@ def random_options(rng, vocab):
         ("max_length" if rng.random() < 0.5 else "max_new_tokens"): int(rng.integers(3, 21)),
     }
     if rng.random() < 0.4:
-        options[("min_length" if rng.random() < 0.5 else "min_new_tokens")] = int(rng.integers(12))
+        for name in ("min_length", "min_new_tokens"):
+            if rng.random() < 0.6:
+                options[name] = int(rng.integers(1, 12))
     if rng.random() < 0.25:
         options["forced_bos_token_id"] = int(rng.integers(4, vocab))
     if beams > 1:

@@ -278,6 +278,26 @@ def test_a_bias_of_the_logits_goes_along():
     assert_allclose(other(**BATCH).logits.data, model(**BATCH).logits.data, atol=1e-4)
 
 
+def test_options_of_generate_in_an_older_config_are_followed_and_kept(tmp_path):
+    """Folders from before generation_config.json have them in config.json (parity.md, c)."""
+    model, source = marian(), BATCH["input_ids"]
+    model.save_pretrained(tmp_path)
+    options = {"num_beams": 3, "bad_words_ids": [[9], [4]], "max_length": 12, "min_length": 6}
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config | options), encoding="utf-8")
+    wanted = model.generate(source, **options)
+    assert wanted.shape != model.generate(source).shape
+    for _ in range(2):
+        opened = pretrained.load(tmp_path, dtype=np.float64)
+        assert_array_equal(opened.generate(source), wanted)
+        opened.save_pretrained(tmp_path)
+    path.write_text(json.dumps(config | {"num_beams": 0}), encoding="utf-8")
+    (tmp_path / "generation_config.json").unlink()
+    with pytest.raises(InputError, match=r"config\.json: num_beams is 0: it must be at least 1"):
+        pretrained.load(tmp_path)
+
+
 # -- beside transformers ---------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tinyfm
 from tinyfm import models, nn, optim, training
 from tinyfm.models import ModelOutput
+from tinyfm_tests.small_training import Training
 
 
 def fit(model, batches, steps, lr=0.1, kind=optim.SGD, **options):
@@ -358,8 +359,27 @@ def test_r29_the_loss_is_the_same_for_every_batch_size_and_padding():
     assert_allclose(losses, losses[0], rtol=1e-12)
 
 
-def test_mean_loss_of_nothing_is_0():
-    assert training.mean_loss(Toy(), batches([])) == 0
+def test_r25_the_mean_loss_of_nothing_is_an_error():
+    """A generator that has been used up would otherwise look like a perfect model."""
+    batch = iter(list(batches([2.0])))
+    assert training.mean_loss(Toy(), batch) > 0
+    for nothing in (batch, batches([]), []):
+        with pytest.raises(ValueError, match="no batch had a labelled position; give a list"):
+            training.mean_loss(Toy(), nothing)
+
+
+@pytest.mark.parametrize("name", ["step", "loss", "lr", "norm"])
+def test_an_evaluation_does_not_overwrite_the_record(name):
+    with pytest.raises(ValueError, match=f"evaluate returned '{name}', which is of the training"):
+        Training().fit(1, evaluate=lambda model: {"dev": 1.0, name: 7.0})
+
+
+@pytest.mark.parametrize("name", ["steps", "accumulate", "evaluate_every", "save_every", "keep"])
+@pytest.mark.parametrize("value", [2.5, -1, "2"])
+def test_counts_are_whole_numbers(name, value):
+    options = {"steps": 1} | {name: value}
+    with pytest.raises(ValueError, match=f"{name} is {value!r}: it must be a whole number of at"):
+        Training().fit(**options)
 
 
 def test_r66_evaluation_is_without_dropout_and_recording_and_restores_the_mode():
