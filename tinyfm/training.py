@@ -93,7 +93,8 @@ def fit(
             raise ValueError(f"{name} is {value!r}: it must be a whole number of at least {least}")
     keep_memory()
     model.train()
-    shown = sys.stderr.isatty() if progress is None else progress
+    terminal = sys.stderr is not None and sys.stderr.isatty()  # None: started without it
+    shown = terminal if progress is None else progress
     with (
         _started(folder, resume, steps, model, optimizer, batches) as state,
         tqdm(

@@ -634,6 +634,22 @@ def test_a_training_without_a_pair_that_is_short_enough(few, tmp_path):
     assert "all 16 pairs are over --max-length 1 or --max-tokens 300: none is left" in said
 
 
+def test_a_sentence_of_valid_that_is_too_long_is_named(long_files, few, tmp_path):
+    said = refused(*few, "--max-length=30", "--valid", *long_files, place=tmp_path)
+    assert re.search(r"t:3: \d+ subwords, over --max-length", said)
+
+
+def test_a_training_without_standard_error(few, tmp_path):
+    done = subprocess.run(
+        " ".join([sys.executable, "-m tinyfm.demos.translate", *map(str, few), "--steps=2 2>&-"]),
+        shell=True,
+        cwd=tmp_path,
+        env=commands.environment(),
+        stdout=subprocess.PIPE,
+    )
+    assert done.returncode == 0 and b"saved to translation-model" in done.stdout
+
+
 def test_what_is_shown_meanwhile_is_not_too_long(long_files, tmp_path):
     """The first sentence of --valid is, and of the training, and is left out of both."""
     lines = "".join(f"{'kot vidi ' * (20 * (i == 0) + 1)}.\tthe cat.\n" for i in range(16))
@@ -717,10 +733,16 @@ def test_a_damaged_training_is_named(damage, content, small, tmp_path):
     assert damage in err and err.count("\n") == 1
 
 
-def test_an_option_of_the_wrong_kind_in_the_folder(small, tmp_path):
+@pytest.mark.parametrize(
+    "name, value",
+    [("steps", "many"), ("train", 5), ("train", ["a", "b", "c"]), ("valid", "a"), ("test", [1]),
+     ("schedule", "steep"), ("schedule", 4)],
+)  # fmt: skip
+def test_an_option_of_the_wrong_kind_in_the_folder(name, value, small, tmp_path):
     folder = shutil.copytree(small, tmp_path / "translation-model")
     path = folder / "checkpoint" / "options.json"
-    path.write_text(path.read_text("utf-8").replace('"steps": 5', '"steps": "many"'), "utf-8")
+    options = json.loads(path.read_text(encoding="utf-8")) | {name: value}
+    path.write_text(json.dumps(options), encoding="utf-8")
     assert "options.json: not the options of a training" in refused("--resume", place=tmp_path)
 
 

@@ -106,6 +106,11 @@ def recall(args: argparse.Namespace) -> None:
             saved[name] = kind(str(saved[name]))
         for name, kind in (("seed", cli.seed), ("save_every", cli.positive_int)):
             saved[name] = kind(str(saved[name]))
+        for name in ("train", "valid", "test"):
+            if not (saved[name] is None or _are_names(saved[name])):
+                raise LookupError(f"{name} is {saved[name]!r}")
+        if saved["schedule"] not in SCHEDULES:
+            raise LookupError(f"schedule is {saved['schedule']!r}")
     except (LookupError, argparse.ArgumentTypeError) as error:
         raise InputError(f"{path}: not the options of a training ({error})") from error
     for name, value in saved.items():
@@ -117,6 +122,15 @@ def recall(args: argparse.Namespace) -> None:
             )
         if given is None:
             setattr(args, name, value)
+
+
+def _are_names(value: Any) -> bool:
+    """Whether value is what --train takes: one or two names of files."""
+    return (
+        isinstance(value, list)
+        and len(value) in (1, 2)
+        and all(isinstance(name, str) for name in value)
+    )
 
 
 def train(
@@ -144,6 +158,8 @@ def train(
     # What is too long, or done already, is to be found now and not when the training is over.
     for test in tests:
         translator.encode([source for source, _ in test], test.places())
+    if valid is not None:
+        encoded_pairs(valid, tokenizer, args)
     if args.text is not None:
         translator.encode([args.text], ["--text"])
     if args.resume:
