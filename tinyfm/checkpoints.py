@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -28,7 +27,7 @@ import numpy as np
 
 from tinyfm.backend import generator
 from tinyfm.errors import InputError
-from tinyfm.files import read_arrays, read_json, write_arrays, write_json
+from tinyfm.files import read_arrays, read_json, remove, write_arrays, write_json
 from tinyfm.nn import Module
 from tinyfm.optim import Optimizer
 
@@ -261,7 +260,7 @@ def _remove_others(folder: Path) -> None:
     named = {_weights_file(step) for step in kept} | {_optimizer_file(step) for step in kept[-1:]}
     for path in folder.glob("*"):
         if _OWN.fullmatch(path.name) and path.name not in named:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            remove(path)
 
 
 def _read_manifest(folder: Path) -> tuple[TrainingState, str]:
@@ -285,8 +284,9 @@ def _read_manifest(folder: Path) -> tuple[TrainingState, str]:
 def _check(state: TrainingState) -> None:
     """ValueError or TypeError for what no training would have written."""
     for record in state.history:
-        if not all(isinstance(value, int | float) for value in (record["step"], record["lr"])):
-            raise TypeError("a record whose step or lr is no number")
+        whole = isinstance(record, dict) and {"step", "loss", "lr", "norm"} <= record.keys()
+        if not whole or not all(isinstance(value, int | float) for value in record.values()):
+            raise TypeError("a record of a step that lacks a number")
     if not all(type(count) is int for count in (state.taken, state.evaluated, *state.kept)):
         raise TypeError("a count that is no whole number")
     if state.kept[-1] != state.step:

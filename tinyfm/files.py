@@ -27,8 +27,8 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     folder = path.with_name(path.name + ".partial")
     temporary = folder / path.name
-    shutil.rmtree(folder, ignore_errors=True)
     try:
+        remove(folder)
         folder.mkdir()
         temporary.touch()
         mode = temporary.stat().st_mode
@@ -44,6 +44,14 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder with all that is in it; nothing if there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _sync(path: Path, mode: int) -> None:
@@ -98,7 +106,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
     try:
+        path.open("rb").close()  # safetensors says of any file it may not read that there is none
         return load_file(path)
+    except PermissionError as error:
+        raise InputError(f"{path}: {error.strerror}; give a file that can be read") from error
     except (SafetensorError, OSError) as error:
         raise InputError(
             f"{path}: not a readable safetensors file ({error}); write it anew"

@@ -313,7 +313,7 @@ def beam_search(
 
         look_ahead = options.early_stopping == "never" and penalty > 0
         assumed = length - prompt_length if look_ahead else new
-        best = totals[:, 0] / assumed**penalty
+        best = totals[:, 0].astype(np.float64) / assumed**penalty  # float32 holds few powers
         searching &= best > [f.worst for f in finished]
         if options.early_stopping is True:
             searching &= [not f.full for f in finished]

@@ -171,10 +171,9 @@ def test_other_work_is_not_timed(monkeypatch):
 
     def other(torch, model, size):
         peer = build(torch, model, size)
+        cross = peer.decoder.layers[0].cross
         with torch.no_grad():
-            peer.decoder.layers[
-                0
-            ].cross.out.weight *= 1.5  # a shift alike in all would go in the norm
+            cross.out.weight *= 1.5  # a shift alike in all would go in the norm
         return peer
 
     monkeypatch.setattr(train_step, "their_model", other)

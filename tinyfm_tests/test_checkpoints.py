@@ -216,11 +216,14 @@ def test_a_damaged_or_missing_checkpoint_is_named(damage, message, saved):
     assert run.outcome() == before
 
 
+RECORD = {"step": 1, "loss": 1.0, "lr": 0.1, "norm": 1.0}
 KEYS = ["history", "batches", "taken", "evaluated", "generator", "kept", "optimizer"]
 
 
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("value", [None, [], {}, "x", ["x"] * 5, [{"step": 1}] * 5, ...])
+@pytest.mark.parametrize(
+    "value", [None, [], {}, "x", ["x"] * 5, [{"step": 1}] * 5, [RECORD | {"loss": None}] * 5, ...]
+)
 def test_a_manifest_with_a_wrong_entry_is_an_input_error(key, value, saved):
     values = json.loads((saved / "checkpoint.json").read_text())
     if value is ...:
@@ -415,7 +418,7 @@ def test_average_adds_in_float64(tmp_path):
     state = checkpoints.TrainingState(batches={})
     for step, row in enumerate(values, 1):
         model.weight.data = row[None]
-        state.history.append({"step": step, "lr": 0.1})
+        state.history.append(RECORD | {"step": step})
         checkpoints.save(tmp_path, model, optimizer, state, save_every=1, keep=3)
     assert_array_equal(training.average(tmp_path)["weight"], np.float32([[1 / 3, 1]]))
 

@@ -83,6 +83,15 @@ def test_what_a_killed_process_left_goes_with_the_next_write(tmp_path):
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_in_the_place_of_the_folder_is_no_hindrance(link, tmp_path):
+    left = tmp_path / "file.partial"
+    left.symlink_to(tmp_path) if link else left.write_text("of an older version")
+    with files.replacing(tmp_path / "file") as temporary:
+        temporary.write_text("new")
+    assert (listing(tmp_path), (tmp_path / "file").read_text()) == (["file"], "new")
+
+
 # -- JSON ------------------------------------------------------------------------------------------
 
 
@@ -128,3 +137,14 @@ def test_arrays_come_back(tmp_path_factory, arrays, seen):
 def test_a_repeated_array_is_written_out(tmp_path):
     files.write_arrays(tmp_path / "x", {"x": np.broadcast_to(np.float32(3), (2, 2))})
     assert_array_equal(files.read_arrays(tmp_path / "x")["x"], np.full((2, 2), 3, np.float32))
+
+
+def test_arrays_that_may_not_be_read_are_said_to_be_there(tmp_path, monkeypatch):
+    files.write_arrays(tmp_path / "x", {"x": np.ones(1)})
+
+    def refused(path, mode):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(InputError, match="x: Permission denied; give a file that can be read"):
+        files.read_arrays(tmp_path / "x")

@@ -639,6 +639,33 @@ def test_a_sentence_of_valid_that_is_too_long_is_named(long_files, few, tmp_path
     assert re.search(r"t:3: \d+ subwords, over --max-length", said)
 
 
+def test_a_sentence_of_valid_that_is_too_long_may_be_left_out(long_files, few, tmp_path):
+    """As one of the training: the loss is then that of the others."""
+    (tmp_path / "short.tsv").write_text(
+        "".join(f"{s}\t{t}\n" for i, (s, t) in enumerate(PAIRS) if i != 2), encoding="utf-8"
+    )
+    losses = []
+    for valid in (long_files, ("short.tsv",)):
+        how = ("--max-length=30", "--skip-long", "--steps=2", "--valid", *valid)
+        status, out, _ = call(*few, *how, cwd=tmp_path)
+        assert status == 0
+        losses.append(re.findall("validation loss (\\S+)", out))
+    assert losses[0] == losses[1] != []
+
+
+def test_sizes_that_do_not_fit_into_the_memory(few, tmp_path):
+    said = refused(*few, "--d-model=200000000000", place=tmp_path)
+    assert "--d-model 200000000000" in said and "does not fit into the memory" in said
+
+
+def test_extreme_length_penalties_say_nothing(learnt):
+    for penalty in (-100, -30, 30, 100):
+        status, out, err = run(
+            "--model", learnt[0], "--text", "pes najde.", "--length-penalty", penalty
+        )
+        assert (status, err, out.count("\n")) == (0, "", 1)
+
+
 def test_a_training_without_standard_error(few, tmp_path):
     done = subprocess.run(
         " ".join([sys.executable, "-m tinyfm.demos.translate", *map(str, few), "--steps=2 2>&-"]),

@@ -151,15 +151,20 @@ def train(
         tokenizer = Tokenizer.load(checkpoint)
     else:
         tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
-    translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
+    try:
+        translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
+    except MemoryError as error:
+        raise InputError(
+            f"--d-model {args.d_model}, --ffn {args.ffn}, --layers {args.layers}: the model does "
+            "not fit into the memory; make it smaller"
+        ) from error
     kept = encoded_pairs(pairs, tokenizer, args)
     batches = new_batches(kept, tokenizer, args)
     translator.expect(target for _, target in kept)
     # What is too long, or done already, is to be found now and not when the training is over.
     for test in tests:
         translator.encode([source for source, _ in test], test.places())
-    if valid is not None:
-        encoded_pairs(valid, tokenizer, args)
+    checked = None if valid is None else encoded_pairs(valid, tokenizer, args)
     if args.text is not None:
         translator.encode([args.text], ["--text"])
     if args.resume:
@@ -180,7 +185,7 @@ def train(
     )
     shown = valid or [*tests, pairs][0]
     short = (pair for pair in shown if len(tokenizer.encode(pair[0]).ids) <= args.max_length)
-    look = new_look(translator, valid, list(islice(short, 2)), say)
+    look = new_look(translator, checked, list(islice(short, 2)), say)
     began = time.perf_counter()
     try:
         history = learn(translator.model, batches, look, checkpoint, args, say)
@@ -318,16 +323,12 @@ def new_schedule(args: argparse.Namespace) -> optim.Schedule:
 
 def new_look(
     translator: Translator,
-    valid: ParallelText | None,
+    valid: Sequence[tuple[list[int], list[int]]] | None,
     samples: Sequence[tuple[str, str]],
     say: Say,
 ) -> Callable[[Any], dict[str, float]]:
-    """What fit's `evaluate` does: the samples, and the loss on --valid, which it returns."""
+    """What fit's `evaluate` does: the samples, and the loss on the ids of --valid, returned."""
     tokenizer = translator.tokenizer
-    encoded: list[Any] = []
-    if valid is not None:
-        sides = (tokenizer.encode_batch([pair[i] for pair in valid]) for i in (0, 1))
-        encoded = list(zip(*sides, strict=True))
 
     def look(model: Any) -> dict[str, float]:
         made = translator([source for source, _ in samples])
@@ -336,7 +337,7 @@ def new_look(
         if valid is None:
             return {}
         batches = evaluation_batches(
-            encoded, max_tokens=BATCH_TOKENS, pad_id=tokenizer.pad_id, eos_id=tokenizer.eos_id
+            valid, max_tokens=BATCH_TOKENS, pad_id=tokenizer.pad_id, eos_id=tokenizer.eos_id
         )
         loss = training.mean_loss(model, (batch for _, batch in batches))
         say(f"  validation loss {loss:.3f}, perplexity {np.exp(loss):.2f}")
