@@ -654,8 +654,8 @@ def test_a_sentence_of_valid_that_is_too_long_may_be_left_out(long_files, few, t
 
 
 def test_sizes_that_do_not_fit_into_the_memory(few, tmp_path):
-    said = refused(*few, "--d-model=200000000000", place=tmp_path)
-    assert "--d-model 200000000000" in said and "does not fit into the memory" in said
+    said = refused(*few, "--d-model=2000000000000000", place=tmp_path)
+    assert "--d-model 2000000000000000" in said and "does not fit into the memory" in said
 
 
 def test_extreme_length_penalties_say_nothing(learnt):
