@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FONT_SIZE = 8.0  # points, of all that is written beside and in a matrix
+MOST_LABELS = 1500  # beside every panel (each takes 8 ms); of more, only the outer ones are written
 MOST_PIXELS = 40e6  # a picture that would be larger gets a lower resolution
 NOT_DRAWN = ("step", "norm")  # what a record of a training holds and no curve shows
 
@@ -94,8 +95,9 @@ def attention(
     rows, columns: the Tq tokens that look and the Tk tokens that are looked at.
     path: of the PNG file to write, if one is wanted.
 
-    All panels share one scale of colours.  Many layers of many heads over long sentences come out
-    at a lower resolution: draw a few layers at a time.
+    All panels share one scale of colours.  Very many tokens stand only above the first row of
+    panels and left of the first column.  Many layers of many heads over long sentences come out at
+    a lower resolution: draw a few layers at a time.
     """
     grid = [
         {f"layer {i}, head {j}": head for j, head in enumerate(np.asarray(layer), 1)}
@@ -156,18 +158,29 @@ def _matrices(
             f"every line needs as many, each ({len(rows)} rows, {len(columns)} columns)"
         )
     rows, columns = [[_shown(token) for token in tokens] for tokens in (rows, columns)]
-    width = max(cell * len(columns) + _inches(rows), _inches(titles)) + 0.3
+    everywhere = len(titles) * (len(rows) + len(columns)) <= MOST_LABELS
     turned = _inches(columns) > 0.8 * cell
-    height = max(cell * len(rows), 0.8) + (_inches(columns) if turned else 0.1) + 0.5
-    figure = _figure(width * len(grid[0]) + 0.9, height * len(grid) + 0.3)
+    beside, above = _inches(rows), _inches(columns) if turned else 0.1
+    width = max(cell * len(columns) + beside * everywhere, _inches(titles)) + 0.3
+    height = max(cell * len(rows), 0.8) + above * everywhere + 0.5
+    figure = _figure(
+        width * len(grid[0]) + beside * (not everywhere) + 0.9,
+        height * len(grid) + above * (not everywhere) + 0.3,
+    )
     panels = figure.subplots(len(grid), len(grid[0]), squeeze=False)
     top = max(float(np.max(matrix)) for matrix in matrices)
     images = []
     for axes, title, matrix in zip(panels.flat, titles, matrices, strict=True):
         images.append(axes.imshow(matrix, cmap="Blues", vmin=0, vmax=top, aspect="auto"))
         axes.set_title(title, fontsize=FONT_SIZE)
-        axes.set_xticks(range(len(columns)), columns, rotation=90 * turned, fontsize=FONT_SIZE)
-        axes.set_yticks(range(len(rows)), rows, fontsize=FONT_SIZE)
+        if everywhere or axes in panels[0]:
+            axes.set_xticks(range(len(columns)), columns, rotation=90 * turned, fontsize=FONT_SIZE)
+        else:
+            axes.set_xticks([])
+        if everywhere or axes in panels[:, 0]:
+            axes.set_yticks(range(len(rows)), rows, fontsize=FONT_SIZE)
+        else:
+            axes.set_yticks([])
         axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2, pad=1)
     return figure, images
 

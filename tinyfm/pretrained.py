@@ -183,6 +183,11 @@ def _arrange(
         for name, shape in expected.items()
         if name in file and file[name].shape != shape
     ]
+    problems += [
+        f"{name} is of {file[name].dtype} and not of floating point"
+        for name in expected
+        if name in file and file[name].dtype.kind != "f"
+    ]
     if problems:
         more = f" and {len(problems) - 8} more" if problems[8:] else ""
         raise ValueError(f"{type(model).__name__}: {', '.join(problems[:8])}{more}")

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 
 from tinyfm import InputError, cuda
 from tinyfm.demos import cli
+from tinyfm_tests.commands import Terminal
 
 # The command under test. Each job is what some real command does, or does wrong.
 COMMAND = """
@@ -35,6 +37,9 @@ def main(args):
             print(i, file=sys.stderr)
     if args.job == "echo":
         for line in cli.read_stdin_lines():
+            print(f"<{line}>")
+    if args.job == "ask":
+        for line, name in cli.read_named_lines():
             print(f"<{line}>")
     if args.job == "say":
         print(args.text)
@@ -93,8 +98,11 @@ def test_a_bug_shows_its_traceback(command):
     "arguments, line",
     [
         (["bad input"], "probe: config.json:3: no such key use one of the others"),
-        (["open", "--text", "/nowhere/x.txt"], "probe: /nowhere/x.txt: No such file or directory"),
-        (["open", "--text", "/"], "probe: /: Is a directory"),
+        (
+            ["open", "--text", "/nowhere/x.txt"],
+            "probe: /nowhere/x.txt: No such file or directory; give one that exists",
+        ),
+        (["open", "--text", "/"], "probe: /: Is a directory; give a file"),
         ([], "probe: the following arguments are required: job (see --help)"),
         (["echo", "--nonsense"], "probe: unrecognized arguments: --nonsense (see --help)"),
         (
@@ -181,6 +189,43 @@ def test_korean_under_any_locale(command, env):
     assert outcome(command("say", "--text", KOREAN, env=env)) == (0, KOREAN + "\n", "")
     assert outcome(command("echo", env=env), KOREAN.encode()) == (0, f"<{KOREAN}>\n", "")
     assert outcome(command("surrogate", env=env)) == (0, "\\ud800 \\udcff\n", "")
+
+
+@pytest.mark.parametrize("env", [{}, C_LOCALE, {"LC_ALL": "C"}])
+def test_korean_at_a_prompt_under_any_locale(command, env):
+    """Readline, where it knows of ASCII alone, would drop the rest of what is typed."""
+    terminal = Terminal()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.writer)
+    with command("ask", env=env | {"TERM": "dumb"}, **streams) as process:
+        try:
+            terminal.wait_for(b"> ")
+            terminal.type(KOREAN + "\n")
+            terminal.wait_for(b"<")
+            terminal.type("\x04")
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert f"<{KOREAN}>" in terminal.text()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_a_full_disk_behind_standard_output(command):
+    with open("/dev/full", "w") as full:
+        process = command("say", "--text", "x", stdout=full)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert (
+        err.decode() == "probe: standard output: No space left on device; make room on the disk\n"
+    )
+
+
+def test_a_folder_for_results(tmp_path, monkeypatch):
+    cli.make_folder(tmp_path / "new" / "folder")
+    cli.make_folder(tmp_path / "new" / "folder")
+    assert (tmp_path / "new" / "folder").is_dir()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # nothing is denied to root
+    with pytest.raises(PermissionError, match=re.escape(str(tmp_path))):
+        cli.make_folder(tmp_path)
 
 
 def test_text_that_is_not_utf8(command):

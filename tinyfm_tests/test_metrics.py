@@ -42,6 +42,13 @@ def test_r55_smoothing_is_exponential_and_stated():
     assert {"smooth:exp", "tok:13a", "case:mixed"} <= set(bleu.signature.split("|"))
 
 
+def test_texts_that_look_cut_into_tokens_are_scored_without_a_word(caplog):
+    assert corpus_bleu(
+        ["a cat sits here ."] * 200, ["a cat sits here ."] * 200
+    ).score == pytest.approx(100)
+    assert not caplog.records
+
+
 def test_r55_mismatched_lists_are_refused():
     with pytest.raises(ValueError, match="2 hypotheses but 1 references"):
         corpus_bleu(["a", "b"], ["a"])

@@ -170,6 +170,17 @@ def test_attention_is_laid_out_well(layers, heads, rows, columns):
     assert_laid_out_well(figure)
 
 
+def test_very_many_tokens_stand_only_at_the_outer_panels(monkeypatch):
+    monkeypatch.setattr(plot, "MOST_LABELS", 10)
+    weights = rows_of_weights(2, 3, len(LONG_ENGLISH), len(LONG_KOREAN))
+    figure = plot.attention(weights, LONG_ENGLISH, LONG_KOREAN)
+    assert_laid_out_well(figure)
+    panels = np.reshape(heat_maps(figure), (2, 3))
+    for (i, j), axes in np.ndenumerate(panels):
+        assert len(axes.get_xticklabels()) == (len(LONG_KOREAN) if i == 0 else 0)
+        assert len(axes.get_yticklabels()) == (len(LONG_ENGLISH) if j == 0 else 0)
+
+
 @pytest.mark.parametrize("size", [1, 5, 12])
 @pytest.mark.parametrize("dtype", [bool, int, float])
 def test_tables_are_laid_out_well(size, dtype):

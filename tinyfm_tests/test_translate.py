@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tinyfm import cuda, data, pretrained
+from tinyfm import cuda, data, pretrained, training
 from tinyfm.demos import translate, translation
+from tinyfm.files import read_arrays, write_arrays
 from tinyfm_tests import commands
 from tinyfm_tests.commands import C_LOCALE, ROOT, Terminal
 
@@ -420,6 +421,24 @@ def test_a_folder_of_another_kind(model, tmp_path):
     assert "BertModel" in refused("--model", model, "--text", APPLE, place=tmp_path)
 
 
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+def test_weights_that_are_not_finite(value, model, tmp_path):
+    spoilt = pretrained.load(model)
+    name, bias = next((n, p) for n, p in spoilt.named_parameters() if n.endswith("bias"))
+    bias.data = np.full_like(bias.data, value)
+    spoilt.save_pretrained(model, force=True)
+    said = refused("--model", model, "--text", APPLE, place=tmp_path)
+    assert f"{name} is not finite; train the model anew" in said
+
+
+def test_weights_that_are_whole_numbers(model, tmp_path):
+    arrays = read_arrays(model / "model.safetensors")
+    name = min(arrays)
+    write_arrays(model / "model.safetensors", arrays | {name: arrays[name].astype(np.int64)})
+    said = refused("--model", model, "--text", APPLE, place=tmp_path)
+    assert f"{name} is of int64 and not of floating point" in said
+
+
 def test_a_tokenizer_of_another_model(model, files, tmp_path):
     """Its ids would lie outside the table."""
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
@@ -502,7 +521,8 @@ safetensors.numpy.save_file = half
 """
     status, _, err = run("--steps", 2, *few, code=planted, cwd=tmp_path)
     assert status == 2
-    assert where in err.splitlines()[-1] and err.endswith("No space left on device\n")
+    assert where in err.splitlines()[-1]
+    assert err.endswith("No space left on device; make room on the disk\n")
     files = [path.name for path in (tmp_path / "translation-model").rglob("*")]
     assert not [name for name in files if where in name or "partial" in name]
     assert ("checkpoint.json" in files) == (where == "model.safetensors")
@@ -771,6 +791,18 @@ def test_an_option_of_the_wrong_kind_in_the_folder(name, value, small, tmp_path)
     options = json.loads(path.read_text(encoding="utf-8")) | {name: value}
     path.write_text(json.dumps(options), encoding="utf-8")
     assert "options.json: not the options of a training" in refused("--resume", place=tmp_path)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--resume", "--steps", 9)], ids=["anew", "resumed"])
+def test_a_folder_is_for_one_training_at_a_time(arguments, small, few, tmp_path):
+    """One that is refused has changed nothing, neither the vocabulary nor the options."""
+    folder = shutil.copytree(small, tmp_path / "translation-model")
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    arguments = arguments or (*few, "--steps", 2, "--vocab-size", 50)
+    with training.alone(folder):
+        said = refused(*arguments, place=tmp_path)
+    assert "another training is using it; wait for its end" in said
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
 def test_a_training_that_fails_leaves_the_old_model_whole(small, few, tmp_path):

@@ -5,12 +5,14 @@ A command builds a `Parser`, does its work in `main(args)`, and ends with
 """
 
 import argparse
+import errno
 import io
 import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, NoReturn
 
 from tinyfm import cuda
@@ -45,17 +47,24 @@ def run(
             # sys.stdout.flush(), also works in a process started without standard output.
             print(end="", flush=True)
     except BrokenPipeError:  # an OSError, but not one that anybody needs to hear of
-        # Python flushes once more at exit: let what is left in the buffers go nowhere.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        for descriptor in (1, 2):  # both, for `2>&1 | head` ties them to the same pipe
-            os.dup2(nowhere, descriptor)
+        _discard(1, 2)  # both, for `2>&1 | head` ties them to the same pipe
         return 0
     except (InputError, OSError) as error:
         report(parser, _message(error))
+        if isinstance(error, OSError) and error.filename is None:
+            _discard(1)
         return 2
     except KeyboardInterrupt:
         report(parser, "interrupted")
         return 130
+
+
+def _discard(*descriptors: int) -> None:
+    """Let what is left in the buffers go nowhere: Python flushes them once more at its exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor)
+    os.close(nowhere)
 
 
 def report(parser: argparse.ArgumentParser, message: str) -> None:
@@ -63,10 +72,27 @@ def report(parser: argparse.ArgumentParser, message: str) -> None:
     print(f"{parser.prog}: {' '.join(message.splitlines())}", file=sys.stderr)
 
 
+REMEDIES = {
+    errno.ENOENT: "give one that exists",
+    errno.EACCES: "give one that you may use",
+    errno.EPERM: "give one that you may use",
+    errno.EROFS: "give one that can be written to",
+    errno.EEXIST: "give another name",
+    errno.ENOTDIR: "give another name",
+    errno.EISDIR: "give a file",
+    errno.ENAMETOOLONG: "give a shorter name",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room on the disk",
+}
+
+
 def _message(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error) or type(error).__name__
+    # Whatever opens or writes a file names it; what is left are the streams.
+    name = "standard output" if error.filename is None else error.filename
+    remedy = REMEDIES.get(error.errno or 0)
+    return f"{name}: {error.strerror}" + (f"; {remedy}" if remedy else "")
 
 
 def use_utf8() -> None:
@@ -119,7 +145,11 @@ def read_named_lines() -> Iterator[tuple[str, str]]:
             yield line, f"standard input:{number}"
         return
     with suppress(ImportError):  # not on Windows
-        import readline  # noqa: F401
+        import locale
+
+        # Elsewhere than in a UTF-8 locale readline drops what is not ASCII.
+        if locale.nl_langinfo(locale.CODESET) == "UTF-8":
+            import readline  # noqa: F401
     print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
     while True:
         try:
@@ -129,6 +159,13 @@ def read_named_lines() -> Iterator[tuple[str, str]]:
         except EOFError:
             print()
             return
+
+
+def make_folder(path: str | os.PathLike[str]) -> None:
+    """Make a folder for results, before the work for them; OSError if none can be written there."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:

@@ -110,7 +110,7 @@ def main(args: argparse.Namespace) -> None:
             "compositional sentences": embedded(parts.compositional),
         }
     if args.plot:
-        Path(args.plot).mkdir(parents=True, exist_ok=True)
+        cli.make_folder(args.plot)
     if pairs is not None:
         translator = train(pairs, valid, list(tests.values()), args, device, say)
     for name, test in tests.items():

@@ -144,11 +144,9 @@ def train(
     """Learn a vocabulary and a model from pairs of texts; saved to --save, also on Ctrl-C."""
     if args.d_model % args.heads:
         raise InputError(f"--d-model {args.d_model} is not a multiple of --heads {args.heads}")
-    folder = Path(args.save)
-    checkpoint = folder / CHECKPOINT
     tinyfm.manual_seed(args.seed)
     if args.resume:
-        tokenizer = Tokenizer.load(checkpoint)
+        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
     else:
         tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
     try:
@@ -167,25 +165,48 @@ def train(
     checked = None if valid is None else encoded_pairs(valid, tokenizer, args)
     if args.text is not None:
         translator.encode([args.text], ["--text"])
-    if args.resume:
-        with training.alone(checkpoint):
-            done = training.step_of(checkpoint)
-        if done > args.steps:
-            raise InputError(
-                f"--steps {args.steps}: the training in {folder} is at step {done} already"
-            )
-    open_folder(checkpoint, tokenizer, args)
-
-    count = sum(p.size for p in translator.model.parameters())
-    left_out = len(pairs) - len(kept)
-    say(
-        f"{len(kept)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
-        f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
-        + (f"; {left_out} pairs are too long and left out" if left_out else "")
-    )
     shown = valid or [*tests, pairs][0]
     short = (pair for pair in shown if len(tokenizer.encode(pair[0]).ids) <= args.max_length)
     look = new_look(translator, checked, list(islice(short, 2)), say)
+    cli.make_folder(args.save)
+    # The whole folder, where fit keeps its checkpoint alone to itself: of two trainings that begin
+    # at the same moment, the one that is refused shall have written nothing.
+    with training.alone(args.save):
+        open_checkpoint(Path(args.save) / CHECKPOINT, tokenizer, args)
+        count = sum(p.size for p in translator.model.parameters())
+        left_out = len(pairs) - len(kept)
+        say(
+            f"{len(kept)} pairs, {len(tokenizer)} subwords, {count:,} parameters, "
+            f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
+            + (f"; {left_out} pairs are too long and left out" if left_out else "")
+        )
+        learn_and_save(translator, batches, look, args, say)
+    return translator
+
+
+def open_checkpoint(checkpoint: Path, tokenizer: Tokenizer, args: argparse.Namespace) -> None:
+    """Make the checkpoint's folder, with what --resume needs beside the checkpoint."""
+    if args.resume and (done := training.step_of(checkpoint)) > args.steps:
+        raise InputError(
+            f"--steps {args.steps}: the training in {args.save} is at step {done} already"
+        )
+    cli.make_folder(checkpoint)
+    if not args.resume:
+        training.forget(checkpoint)
+        tokenizer.save(checkpoint)
+    write_json(checkpoint / OPTIONS, {name: getattr(args, name) for name in REMEMBERED})
+
+
+def learn_and_save(
+    translator: Translator,
+    batches: Batches,
+    look: Callable[[Any], dict[str, float]],
+    args: argparse.Namespace,
+    say: Say,
+) -> None:
+    """The training; after it, or on Ctrl-C, the folder is that of a translator."""
+    folder = Path(args.save)
+    checkpoint = folder / CHECKPOINT
     began = time.perf_counter()
     try:
         history = learn(translator.model, batches, look, checkpoint, args, say)
@@ -201,16 +222,6 @@ def train(
     say(f"loss {loss:.3f} after {len(history)} steps, {took:.0f} s; saved to {folder}")
     if args.plot:
         plot.curves(history, Path(args.plot) / "curves.png")
-    return translator
-
-
-def open_folder(checkpoint: Path, tokenizer: Tokenizer, args: argparse.Namespace) -> None:
-    """Make the checkpoint's folder, with what --resume needs beside the checkpoint."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    if not args.resume:
-        training.forget(checkpoint)
-        tokenizer.save(checkpoint)
-    write_json(checkpoint / OPTIONS, {name: getattr(args, name) for name in REMEMBERED})
 
 
 def learn(

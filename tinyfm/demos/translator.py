@@ -40,6 +40,9 @@ class Translator:
         model = pretrained.load(folder)
         if not isinstance(model, models.Transformer):
             raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
+        for name, array in model.state_dict().items():
+            if not np.isfinite(array).all():  # save_pretrained writes such weights when forced
+                raise InputError(f"{folder}: the weight {name} is not finite; train the model anew")
         tokenizer = Tokenizer.load(folder)
         if len(tokenizer) != model.config.vocab_size:
             raise InputError(
