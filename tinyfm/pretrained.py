@@ -1,9 +1,5 @@
 """Models in folders, as Hugging Face keeps them: config.json and model.safetensors.
 
-Files of other software have their own names for a model's parameters.  A model declares a table of
-`Rename` entries, which is read in both directions: to open such files and to write them.  Opening
-is strict: what is missing, left over or of another shape is an error that names it.
-
 Classes register themselves by name, so that `load(folder)` finds the one that config.json names.
 Pickles are never read: opening one runs whatever code stands in it.
 """
@@ -13,11 +9,9 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
-import re
-from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, ClassVar, NamedTuple, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 import numpy as np
 
@@ -25,6 +19,7 @@ from tinyfm.errors import InputError
 from tinyfm.files import read_arrays, read_json, write_arrays, write_json
 from tinyfm.generation import GenerationConfig, GenerationMixin
 from tinyfm.nn import Module, without_memory
+from tinyfm.renames import LoadReport, Rename, arranged
 
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 PICKLES = {".bin", ".ckpt", ".pkl", ".pt", ".pth"}
@@ -81,134 +76,35 @@ class PretrainedConfig:
         }
 
 
-# -- names in files --------------------------------------------------------------------------------
+@dataclasses.dataclass
+class ClassifierConfig(PretrainedConfig):
+    """A config with the classes of a task.
 
-
-class Rename:
-    """How files name, and perhaps arrange, what a model names otherwise.
-
-    own: a parameter; or a module, for each of its parameters: the part that follows the module's
-        name (.weight, .bias) follows in files too.  A * is any one part of a dotted name, such as
-        a layer's number, and stands for the same part in the other names.
-    files: the name in files; several where files keep apart what the model keeps as one array,
-        by default one part below the other.
-    split: the own array -> the file's arrays, one a name; join: the file's arrays -> the own one.
-    copies: more names of the same array, in files that repeat a shared table wherever it is used.
-        A copy does where the first name is missing; where both stand they must be equal.
-    optional: a file may lack it, and the parameter then keeps its initial value.
+    id2label: the names of the classes 0, 1, ...; LABEL_0 and so on unless given.
+    num_labels: how many there are, 2 unless given; 1: a number is predicted.
+    label2id: the reverse of id2label, made from it.
     """
 
-    def __init__(
-        self,
-        own: str,
-        *files: str,
-        split: Callable[[np.ndarray], Sequence[np.ndarray]] | None = None,
-        join: Callable[..., np.ndarray] | None = None,
-        copies: Sequence[str] = (),
-        optional: bool = False,
-    ) -> None:
-        self.own, self.files, self.copies, self.optional = own, files, copies, optional
-        one = len(files) == 1  # there is nothing to split then, and perhaps no dimension
-        self.split = split or (lambda array: [array] if one else np.split(array, len(files)))
-        self.join = join or (lambda *arrays: arrays[0] if one else np.concatenate(arrays))
+    num_labels: int | None = None
+    id2label: dict | None = None
+    label2id: dict | None = None
 
-    def of(self, parameter: str) -> Rename | None:
-        """The entry with its stars filled in for a parameter; None if it is not about that one."""
-        found = re.fullmatch(f"{_pattern(self.own)}(\\.\\w+)?", parameter)
-        if found is None:
-            return None
-        *parts, ending = found.groups(default="")
-
-        def filled(names: Sequence[str]) -> list[str]:
-            return [name.replace("*", "{}").format(*parts) + ending for name in names]
-
-        return Rename(
-            parameter,
-            *filled(self.files),
-            split=self.split,
-            join=self.join,
-            copies=filled(self.copies),
-            optional=self.optional,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = self.id2label
+        if names is None:
+            names = {i: f"LABEL_{i}" for i in range(self.num_labels or 2)}
+        if sorted(map(str, names)) != sorted(map(str, range(len(names)))) or not names:
+            raise ValueError(f"id2label is {names}: it must name the classes 0, 1, ...")
+        if self.num_labels not in (None, len(names)):
+            raise ValueError(f"num_labels is {self.num_labels}, and id2label names {len(names)}")
+        self.num_labels = len(names)
+        self.id2label = {i: str(name) for i, name in sorted((int(k), v) for k, v in names.items())}
+        self.label2id = {name: i for i, name in self.id2label.items()}
 
 
-def _pattern(name: str) -> str:
-    return re.escape(name).replace(r"\*", r"([^.]+)")
-
-
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(re.fullmatch(_pattern(pattern), name) for pattern in patterns)
-
-
-class LoadReport(NamedTuple):
-    """What a file lacked or held in excess, where that is allowed; names as in files.
-
-    missing: the parameter has its initial value.  unexpected: the model has no use for it.
-    new: layers that the class adds for its task; they are yet to be trained.
-    """
-
-    missing: list[str]
-    unexpected: list[str]
-    new: list[str]
-
-
-def _arrange(
-    model: PreTrainedModel, file: dict[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], LoadReport]:
-    """The arrays of a file under the model's own names, arranged as the model has them.
-
-    Only the model's names and shapes are looked at.  ValueError lists what does not fit.
-    """
-    entries, parameters = model.entries(), dict(model.named_parameters())
-    expected = {
-        name: like.shape
-        for own, entry in entries.items()
-        for name, like in zip(entry.files, entry.split(parameters[own].data), strict=True)
-    }
-    file, problems = _with_first_names(file, model, expected)
-    left = [name for name in file if name not in expected]
-    unexpected = [name for name in left if _matches(name, model.unused)]
-    report = LoadReport([], unexpected, [])
-    for own, entry in entries.items():
-        absent = [name for name in entry.files if name not in file]
-        if entry.optional:
-            report.missing.extend(absent)
-        elif _matches(own, model.task_head):
-            report.new.extend(absent)
-        else:
-            problems += [f"{name} is missing" for name in absent]
-    problems += [f"{name} is unexpected" for name in left if name not in unexpected]
-    problems += [
-        f"{name} is {file[name].shape} instead of {shape}"
-        for name, shape in expected.items()
-        if name in file and file[name].shape != shape
-    ]
-    problems += [
-        f"{name} is of {file[name].dtype} and not of floating point"
-        for name in expected
-        if name in file and file[name].dtype.kind != "f"
-    ]
-    if problems:
-        more = f" and {len(problems) - 8} more" if problems[8:] else ""
-        raise ValueError(f"{type(model).__name__}: {', '.join(problems[:8])}{more}")
-    whole = {own: entry for own, entry in entries.items() if all(n in file for n in entry.files)}
-    return {own: e.join(*(file[n] for n in e.files)) for own, e in whole.items()}, report
-
-
-def _with_first_names(
-    file: dict[str, np.ndarray], model: PreTrainedModel, expected: Collection[str]
-) -> tuple[dict[str, np.ndarray], list[str]]:
-    """The file with its prefix and each shared array once; and the copies that are none."""
-    copies = {copy: e.files[0] for e in model.entries().values() for copy in e.copies}
-    prefix, problems = f"{model.base_model_prefix}.", []
-    if model.base_model_prefix and not any(name.startswith(prefix) for name in file):
-        whole = {*expected, *copies}
-        file = {name if name in whole else prefix + name: x for name, x in file.items()}
-    result = {name: array for name, array in file.items() if name not in copies}
-    for copy, first in copies.items():
-        if copy in file and not np.array_equal(result.setdefault(first, file[copy]), file[copy]):
-            problems.append(f"{copy} and {first} must be equal (one shared table)")
-    return result, problems
+# What a given field puts out of force when a folder is opened with it.
+REPLACES = {"num_labels": ("id2label", "label2id"), "id2label": ("num_labels", "label2id")}
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -229,9 +125,9 @@ class PreTrainedModel(Module, GenerationMixin):
 
     config_class: ClassVar[type[PretrainedConfig]]
     renames: tuple[Rename, ...] = ()
-    base_model_prefix: ClassVar[str] = ""
-    unused: ClassVar[tuple[str, ...]] = ()
-    task_head: ClassVar[tuple[str, ...]] = ()
+    base_model_prefix: str = ""
+    unused: tuple[str, ...] = ()
+    task_head: tuple[str, ...] = ()
     load_report: LoadReport | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -295,6 +191,8 @@ class PreTrainedModel(Module, GenerationMixin):
             raise TypeError(
                 f"{cls.config_class.__name__} has no field {', '.join(sorted(unknown))}"
             )
+        for name in config:
+            values = {n: v for n, v in values.items() if n not in REPLACES.get(name, ())}
         try:
             new_config = cls.config_class.from_dict(values | config)
             with without_memory():  # none is taken before the file is known to fit
@@ -304,7 +202,7 @@ class PreTrainedModel(Module, GenerationMixin):
             raise InputError(f"{path / CONFIG}{changed}: {error}") from error
         file = _read_weights(path)
         try:
-            state, report = _arrange(skeleton, file)
+            state, report = arranged(skeleton, file)
         except ValueError as error:
             raise InputError(f"{path / WEIGHTS}: {error}") from error
         if report.missing or report.new:

@@ -28,6 +28,7 @@ LAYERS = [
     "checkpoints",
     "models",
     "pretrained",
+    "renames",
     "generation",
     "nn",
     "optim",

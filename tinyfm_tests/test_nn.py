@@ -5,6 +5,7 @@ The list of classes is found from Module's subclasses; a class that has no case 
 
 import math
 import tracemalloc
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, tensor
+from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, pretrained, tensor
 from tinyfm.autograd import Node, Tensor, raw
+from tinyfm.models import bert, distilbert, roberta
 from tinyfm_tests import standin
 
 EXAMPLES = settings.default.max_examples
@@ -370,6 +372,99 @@ def marian_case(s):
     return translator_case(s, models.MarianMTModel(config))
 
 
+SMALL_ENCODER = {"vocab_size": 7, "max_position_embeddings": 12, "pad_token_id": 6}
+BERT = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2}
+BERT |= {"intermediate_size": 5, "layer_norm_eps": 0.1, "hidden_act": "gelu"}
+ENCODERS = {
+    bert.BertConfig: BERT,
+    roberta.RobertaConfig: BERT,
+    distilbert.DistilBertConfig: {"dim": 4, "n_layers": 1, "n_heads": 2, "hidden_dim": 5},
+}
+
+
+def encoder_config(s, kind=bert.BertConfig, **changes):
+    return kind(**SMALL_ENCODER, **ENCODERS[kind], **changes)
+
+
+def encoder_labels(s, cls):
+    """Labels for ids (2, 4), of the kind that the class takes."""
+    words, rows = s.rng.integers(0, 7, (2, 4)), s.rng.integers(0, 3, 2)
+    words[0, 0] = words[1, 3] = -100
+    if issubclass(cls, bert.BertForPreTraining):
+        return {"labels": words, "next_sentence_label": rows % 2}
+    if issubclass(cls, bert.BertForQuestionAnswering):
+        return {"start_positions": rows, "end_positions": rows + 1}
+    if issubclass(cls, bert.BertForSequenceClassification):
+        return {"labels": rows}
+    if issubclass(cls, bert.BertForMultipleChoice):
+        return {"labels": rows % 2}
+    if issubclass(cls, bert.BertForTokenClassification):
+        return {"labels": np.where(words >= 0, words % 3, -100)}
+    return {} if issubclass(cls, bert.BertModel) else {"labels": words}
+
+
+def encoder_model_case(cls, s):
+    config = encoder_config(s, cls.config_class, num_labels=s.choice(3, label="labels"))
+    if s.flag("number") and issubclass(cls, bert.BertForSequenceClassification):
+        config = encoder_config(s, cls.config_class, num_labels=1)
+    module, ids = s.weighted(cls(config)), s.rng.integers(0, 6, (2, 4))
+    inputs = {"input_ids": ids, "attention_mask": np.array([[1, 1, 1, 1], [1, 1, 0, 0]])}
+    if cls.config_class is bert.BertConfig:
+        inputs["token_type_ids"] = s.rng.integers(0, 2, (2, 4))
+    if issubclass(cls, bert.BertForMultipleChoice):
+        inputs = {name: np.stack([x, x[::-1]], 1) for name, x in inputs.items()}
+    labels = encoder_labels(s, cls)
+
+    def call():
+        tinyfm.manual_seed(1)
+        output = module(**inputs, **labels)
+        if labels:
+            return output.loss
+        pooled = () if module.pooler is None else (output.pooler_output,)
+        return (output.last_hidden_state, *pooled)
+
+    return Case(module, (), call)
+
+
+for cls in module_classes():
+    if issubclass(cls, bert.BertModel | bert.WithBody):
+        case(cls)(partial(encoder_model_case, cls))
+
+
+@case(bert.Embeddings)
+def embeddings_case(s):
+    module = s.weighted(bert.Embeddings(encoder_config(s, s.choice(*ENCODERS, label="family"))))
+    ids = s.rng.integers(0, 6, (2, 4))
+
+    def call():
+        tinyfm.manual_seed(1)
+        return module(ids)
+
+    return Case(module, (), call)
+
+
+@case(bert.Pooler)
+def pooler_case(s):
+    module = bert.Pooler(encoder_config(s, s.choice(*ENCODERS, label="family")), dropout=0.2)
+
+    def call(x):
+        tinyfm.manual_seed(1)
+        return module(x)
+
+    return Case(s.weighted(module), (s.input(2, 3, 4),), call)
+
+
+@case(bert.MaskedLMHead)
+def masked_lm_head_case(s):
+    module = s.weighted(bert.MaskedLMHead(encoder_config(s)))
+    labels = np.array([[1, -100, 6], [-100, -100, 0]])
+
+    def call(x, table):
+        return module(x, table), module.loss(x, table, labels)[0]
+
+    return Case(module, (s.input(2, 3, 4), s.input(7, 4)), call)
+
+
 def test_every_class_has_a_case():
     assert set(CASES) == set(CLASSES)
 
@@ -389,13 +484,13 @@ def kept_off_the_kink(module):
         return ops.relu(x)
 
     for part in module.modules():
-        if isinstance(part, nn.FeedForward) and part.activation is ops.relu:
+        if getattr(part, "activation", None) is ops.relu:
             part.activation = relu
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_gradients(cls):
-    model = issubclass(cls, models.Transformer)
+    model = issubclass(cls, pretrained.PreTrainedModel)
     stack = model or cls in (nn.Layer, nn.Encoder, nn.Decoder)
     fewer = 50 if model else 12 if stack else 4
 

@@ -17,7 +17,8 @@ import tinyfm
 from tinyfm import InputError, files, models, nn, optim, pretrained
 from tinyfm.backend import generator
 from tinyfm.models import Transformer, TransformerConfig
-from tinyfm.pretrained import PretrainedConfig, PreTrainedModel, Rename
+from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
+from tinyfm.renames import Rename
 
 # -- a small model with every kind of entry --------------------------------------------------------
 

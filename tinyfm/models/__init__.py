@@ -2,16 +2,66 @@
 
 from typing import Any
 
+from tinyfm.models.bert import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForMultipleChoice,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+)
+from tinyfm.models.distilbert import (
+    DistilBertConfig,
+    DistilBertForMaskedLM,
+    DistilBertForMultipleChoice,
+    DistilBertForQuestionAnswering,
+    DistilBertForSequenceClassification,
+    DistilBertForTokenClassification,
+    DistilBertModel,
+)
 from tinyfm.models.marian import MarianConfig, MarianMTModel
 from tinyfm.models.output import ModelOutput
+from tinyfm.models.roberta import (
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForMultipleChoice,
+    RobertaForQuestionAnswering,
+    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
+    RobertaModel,
+)
 from tinyfm.models.transformer import Transformer, TransformerConfig
 from tinyfm.nn import without_memory
 from tinyfm.pretrained import class_of
 
 __all__ = [
+    "BertConfig",
+    "BertForMaskedLM",
+    "BertForMultipleChoice",
+    "BertForPreTraining",
+    "BertForQuestionAnswering",
+    "BertForSequenceClassification",
+    "BertForTokenClassification",
+    "BertModel",
+    "DistilBertConfig",
+    "DistilBertForMaskedLM",
+    "DistilBertForMultipleChoice",
+    "DistilBertForQuestionAnswering",
+    "DistilBertForSequenceClassification",
+    "DistilBertForTokenClassification",
+    "DistilBertModel",
     "MarianConfig",
     "MarianMTModel",
     "ModelOutput",
+    "RobertaConfig",
+    "RobertaForMaskedLM",
+    "RobertaForMultipleChoice",
+    "RobertaForQuestionAnswering",
+    "RobertaForSequenceClassification",
+    "RobertaForTokenClassification",
+    "RobertaModel",
     "Transformer",
     "TransformerConfig",
     "num_parameters",

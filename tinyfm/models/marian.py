@@ -12,7 +12,7 @@ from typing import ClassVar, Self
 
 from tinyfm.models.transformer import Transformer, TransformerConfig
 from tinyfm.nn import ACTIVATIONS, without_memory
-from tinyfm.pretrained import Rename
+from tinyfm.renames import Rename
 
 
 @dataclass

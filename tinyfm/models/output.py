@@ -23,6 +23,11 @@ class ModelOutput:
         self.loss, self.num_labels = loss, num_labels
         self._fields = fields
 
+    def extended(self, loss: tuple[Tensor, int] | None, **fields: Any) -> ModelOutput:
+        """These fields and more; loss: with the number of labels that it is the mean of."""
+        mean, count = loss or (None, None)
+        return ModelOutput(loss=mean, num_labels=count, **self._fields, **fields)
+
     def __getattr__(self, name: str) -> Any:
         fields = self.__dict__.get("_fields", {})
         if name not in fields:
