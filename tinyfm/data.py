@@ -1,7 +1,7 @@
-"""Sequence pairs into padded batches of similar lengths."""
+"""Pairs of sequences, and examples of many fields, into padded batches of similar lengths."""
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,7 +13,8 @@ IGNORE_INDEX = -100
 """The label of a position where no loss is taken."""
 
 Pair = tuple[Sequence[int], Sequence[int]]
-Batch = dict[str, npt.NDArray[np.int64]]
+Example = Mapping[str, Any]
+Batch = dict[str, npt.NDArray[Any]]
 
 
 def collate(pairs: Iterable[Pair], pad_id: int, eos_id: int) -> Batch:
@@ -57,48 +58,44 @@ def evaluation_batches(
         yield indexes, collate([pairs[i] for i in indexes], pad_id, eos_id)
 
 
-class Batches:
-    """Training batches without end, of at most `max_tokens` tokens: rows x (source + target).
+class _Stream:
+    """Batches without end over rows of known lengths, at most `max_tokens` positions in each.
 
-    Both lengths count with their end token and with padding, so `max_tokens` bounds the memory
-    and the work of a step. Pairs are sorted by length and cut into batches, which are then
-    shuffled: that keeps padding to a few percent. Every epoch draws anew, from (seed, epoch)
-    alone, which of the pairs of equal lengths meet in a batch, and the order of the batches; their
-    number and their shapes stay the same.
+    Rows are sorted by length and cut into batches, which are then shuffled: that keeps padding to a
+    few percent. Every epoch draws anew, from (seed, epoch) alone, which of the rows of equal
+    lengths meet in a batch, and the order of the batches; their number and their shapes stay the
+    same.
 
-    epoch     the current epoch, from 0
-    position  how many of its batches have been given out; `len(batches)` is their number
-
-    Raises InputError when there is no pair, or when one does not fit into `max_tokens`.
+    lengths: (N, k), for each row those of its k sequences, which are padded apart.
+    checksum: of all that the batches are made of.
     """
 
+    _rows = "rows"  # what a row is called in messages and in the state
+
     def __init__(
-        self, pairs: Sequence[Pair], *, max_tokens: int, pad_id: int, eos_id: int, seed: int
+        self, lengths: npt.NDArray[np.int64], checksum: int, *, max_tokens: int, seed: int
     ):
-        if not pairs:
-            raise InputError("no sentence pairs to train on")
         for name, value in (("max_tokens", max_tokens), ("seed", seed)):
             if not isinstance(value, int | np.integer):
                 raise TypeError(f"{name} is {value!r}: it must be a whole number")
         max_tokens, seed = int(max_tokens), int(seed)  # JSON takes none of NumPy's
-        self._lengths = _lengths(pairs)
-        longest = int(self._lengths.sum(axis=1).argmax())
-        if (size := self._lengths[longest].sum()) > max_tokens:
+        longest = int(lengths.sum(axis=1).argmax())
+        if (size := lengths[longest].sum()) > max_tokens:
             raise InputError(
-                f"pair {longest} (counted from 0) has {size} tokens with its end tokens, but a "
-                f"batch holds max_tokens={max_tokens}; raise max_tokens or leave the pair out"
+                f"{self._rows[:-1]} {longest} (counted from 0) has {size} tokens with its end "
+                f"tokens, but a batch holds max_tokens={max_tokens}; raise max_tokens or leave it "
+                "out"
             )
-        self._pairs = pairs
-        self._max_tokens = max_tokens
-        self._pad_id, self._eos_id = pad_id, eos_id
-        ids = np.fromiter((i for pair in pairs for side in pair for i in side), np.int64)
-        shapes = np.append(self._lengths, [[pad_id, eos_id]], axis=0)
-        self._checksum = zlib.crc32(ids.tobytes(), zlib.crc32(shapes.tobytes()))
+        self._lengths, self._checksum, self._max_tokens = lengths, checksum, max_tokens
         self._begin(seed, epoch=0, position=0)
+
+    def _batch(self, indexes: npt.NDArray[np.int64]) -> Batch:
+        """The batch of these rows."""
+        raise NotImplementedError
 
     def _begin(self, seed: int, epoch: int, position: int) -> None:
         rng = np.random.default_rng((seed, epoch))
-        order = _by_length(self._lengths, ties=rng.permutation(len(self._pairs)))
+        order = _by_length(self._lengths, ties=rng.permutation(len(self._lengths)))
         batches = _cut(self._lengths, order, self._max_tokens)
         if not 0 <= position <= len(batches):
             raise InputError(
@@ -119,10 +116,10 @@ class Batches:
             self._begin(self._seed, self.epoch + 1, position=0)
         indexes = self._epoch_batches[self.position]
         self.position += 1
-        return collate([self._pairs[i] for i in indexes], self._pad_id, self._eos_id)
+        return self._batch(indexes)
 
     def padding_share(self) -> float:
-        """The share of padding among all source and target positions of an epoch."""
+        """The share of padding among all positions of an epoch."""
         positions = sum(
             len(batch) * self._lengths[batch].max(axis=0).sum() for batch in self._epoch_batches
         )
@@ -134,7 +131,7 @@ class Batches:
             "seed": self._seed,
             "epoch": self.epoch,
             "position": self.position,
-            "pairs": len(self._pairs),
+            self._rows: len(self._lengths),
             "max_tokens": self._max_tokens,
             "checksum": self._checksum,
         }
@@ -142,7 +139,7 @@ class Batches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on with exactly the batch that would have come next when `state` was taken.
 
-        Raises InputError, and stays where it is, when `state` was taken over other pairs (their
+        Raises InputError, and stays where it is, when `state` was taken over other rows (their
         number, or the checksum of their ids, differs) or with another `max_tokens`, for the batches
         would be different ones; and when it is damaged.
         """
@@ -151,13 +148,150 @@ class Batches:
             isinstance(state.get(name), int) and state[name] >= 0 for name in here
         ):
             raise InputError(f"the place in the data is damaged: {state}; begin the training anew")
-        for name in ("pairs", "max_tokens", "checksum"):
+        for name in (self._rows, "max_tokens", "checksum"):
             if state[name] != here[name]:
                 raise InputError(
                     f"the saved training run had {name}={state[name]}, this one has {here[name]}; "
                     "resume it with the same data and options"
                 )
         self._begin(state["seed"], state["epoch"], state["position"])
+
+
+class Batches(_Stream):
+    """Training batches without end, of at most `max_tokens` tokens: rows x (source + target).
+
+    Both lengths count with their end token and with padding, so `max_tokens` bounds the memory
+    and the work of a step. Pairs of similar lengths share a batch; every epoch mixes them anew.
+
+    epoch     the current epoch, from 0
+    position  how many of its batches have been given out; `len(batches)` is their number
+
+    Raises InputError when there is no pair, or when one does not fit into `max_tokens`.
+    """
+
+    _rows = "pairs"
+
+    def __init__(
+        self, pairs: Sequence[Pair], *, max_tokens: int, pad_id: int, eos_id: int, seed: int
+    ):
+        if not pairs:
+            raise InputError("no sentence pairs to train on")
+        self._pairs, self._pad_id, self._eos_id = pairs, pad_id, eos_id
+        lengths = _lengths(pairs)
+        ids = np.fromiter((i for pair in pairs for side in pair for i in side), np.int64)
+        shapes = np.append(lengths, [[pad_id, eos_id]], axis=0)
+        checksum = zlib.crc32(ids.tobytes(), zlib.crc32(shapes.tobytes()))
+        super().__init__(lengths, checksum, max_tokens=max_tokens, seed=seed)
+
+    def _batch(self, indexes: npt.NDArray[np.int64]) -> Batch:
+        return collate([self._pairs[i] for i in indexes], self._pad_id, self._eos_id)
+
+
+# -- examples: one text with whatever is known about it --------------------------------------------
+
+
+def collate_examples(examples: Sequence[Example], pad_id: int) -> dict[str, npt.NDArray[Any]]:
+    """Pad examples, which all have the same fields, to one batch, and add `attention_mask`.
+
+    A field has a number for each token (input_ids, token_type_ids, the labels of words): it becomes
+    (B, T), padded with `pad_id` in input_ids, -100 in labels, 1 in special and 0 elsewhere. Or it
+    is one number for the text, and becomes (B,). Where the input_ids of an example are C lists, as
+    for a choice among C texts, fields of tokens become (B, C, T).
+    """
+    batch = {
+        name: _padded([example[name] for example in examples], fill)
+        for name in examples[0]
+        for fill in [pad_id if name == "input_ids" else _FILLS.get(name, 0)]
+    }
+    seen = [_ones(example["input_ids"]) for example in examples]
+    return batch | {"attention_mask": _padded(seen, 0)}
+
+
+_FILLS = {"labels": IGNORE_INDEX, "special": 1}
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and np.ndim(value[0]) == 1
+
+
+def _rows_of(value: Any) -> Any:
+    return value if _is_nested(value) else [value]
+
+
+def _ones(ids: Any) -> Any:
+    return [[1] * len(row) for row in ids] if _is_nested(ids) else [1] * len(ids)
+
+
+def _padded(values: Sequence[Any], fill: int) -> npt.NDArray[Any]:
+    if not _is_nested(values[0]) and np.ndim(values[0]) == 0:
+        return np.array(values)
+    rows = [row for value in values for row in _rows_of(value)]
+    padded = np.full((len(rows), max(map(len, rows))), fill, np.asarray(rows[0]).dtype)
+    for place, row in zip(padded, rows, strict=True):
+        place[: len(row)] = row
+    return padded.reshape(len(values), -1, padded.shape[1]) if _is_nested(values[0]) else padded
+
+
+class ExampleBatches(_Stream):
+    """Training batches without end of examples, at most `max_tokens` positions in each.
+
+    examples: dicts as `collate_examples` takes them; similar lengths share a batch.
+    change: called with each batch and a generator of its own; what it returns is the batch. So
+        words are hidden anew in every epoch. The numbers depend on seed, epoch and place alone.
+
+    epoch, position, len(): as of Batches.  InputError: no example, or one beyond `max_tokens`.
+    """
+
+    _rows = "examples"
+
+    def __init__(
+        self,
+        examples: Sequence[Example],
+        *,
+        max_tokens: int,
+        pad_id: int,
+        seed: int,
+        change: Callable[[Batch, np.random.Generator], Batch] | None = None,
+    ):
+        if not examples:
+            raise InputError("no examples to train on")
+        self._examples, self._pad_id, self._change = examples, pad_id, change
+        checksum = zlib.crc32(str(pad_id).encode())
+        for example in examples:
+            for name, value in example.items():
+                for row in _rows_of(value):
+                    checksum = zlib.crc32(np.asarray(row).tobytes(), checksum)
+                checksum = zlib.crc32(f"{name} {len(_rows_of(value))}".encode(), checksum)
+        lengths = _example_lengths(examples)
+        super().__init__(lengths, checksum, max_tokens=max_tokens, seed=seed)
+
+    def _batch(self, indexes: npt.NDArray[np.int64]) -> Batch:
+        batch = collate_examples([self._examples[i] for i in indexes], self._pad_id)
+        if self._change is None:
+            return batch
+        rng = np.random.default_rng((self._seed, self.epoch, self.position))
+        return self._change(batch, rng)
+
+
+def example_batches(
+    examples: Sequence[Example], *, max_tokens: int, pad_id: int
+) -> Iterator[tuple[npt.NDArray[np.int64], Batch]]:
+    """Yield (indexes, batch) once over all examples, as `evaluation_batches` does over pairs."""
+    lengths = _example_lengths(examples)
+    for indexes in _cut(lengths, _by_length(lengths), max_tokens):
+        yield indexes, collate_examples([examples[i] for i in indexes], pad_id)
+
+
+def _example_lengths(examples: Sequence[Example]) -> npt.NDArray[np.int64]:
+    """(N, 1): how many positions each takes; all C texts of a choice, as long as the longest."""
+
+    def length(ids: Any) -> int:
+        return len(ids) * max(map(len, ids)) if _is_nested(ids) else len(ids)
+
+    return np.array([[length(e["input_ids"])] for e in examples], np.int64).reshape(-1, 1)
+
+
+# -- lengths ---------------------------------------------------------------------------------------
 
 
 def _lengths(pairs: Sequence[Pair]) -> npt.NDArray[np.int64]:
@@ -173,8 +307,8 @@ def _by_length(
     The targets rise and fall in turn (boustrophedon order): where one source length ends and the
     next begins, neighbours still have similar targets, which saves a quarter of the padding.
     """
-    source, target = lengths.T
-    keys = (np.where(source % 2, target, -target), source)
+    source, *targets = lengths.T
+    keys = (*(np.where(source % 2, target, -target) for target in targets), source)
     return np.lexsort(keys if ties is None else (ties, *keys))
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,22 +101,86 @@ def write_json(path: Path, values: dict[str, Any], indent: int | None = 2) -> No
         temporary.write_text(json.dumps(values, indent=indent) + "\n", encoding="utf-8")
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays of a safetensors file by their names; InputError if it is not a whole one."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+DTYPES = {
+    **{f"F{8 * size}": f"<f{size}" for size in (2, 4, 8)},
+    **{f"I{8 * size}": f"<i{size}" for size in (1, 2, 4, 8)},
+    **{f"U{8 * size}": f"<u{size}" for size in (1, 2, 4, 8)},
+    "BOOL": "?",
+    "BF16": "<u2",  # the upper half of a float32, which NumPy has no name for
+}
+LONGEST_HEADER = 100_000_000  # bytes; the format allows no more
 
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file by their names; InputError if it is not a whole one.
+
+    They are read-only views of the mapped file, of which the system reads a page when it is used.
+    They stay as they are when another file takes the name, as `replacing` does it, but not when
+    somebody writes into this one.  bfloat16 alone is copied: it is widened to float32, exactly.
+    """
+    # A file is eight bytes, the header's length; the header, JSON; and the arrays end to end.
     try:
-        path.open("rb").close()  # safetensors says of any file it may not read that there is none
-        return load_file(path)
-    except PermissionError as error:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            start = 8 + int.from_bytes(file.read(8), "little")
+            if not 8 < start <= min(size, 8 + LONGEST_HEADER):
+                raise ValueError(f"it has {size} bytes and announces {start - 8} for its header")
+            header = json.loads(file.read(start - 8).decode("utf-8"))
+            entries = _checked_entries(header, size - start)
+            content = np.memmap(file, np.uint8, "r").view(np.ndarray)[start:]
+        return {name: _array(content, entry) for name, entry in entries.items()}
+    except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a file that can be read") from error
-    except (SafetensorError, OSError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: not a readable safetensors file ({error}); write it anew"
+            f"{path}: not a whole safetensors file ({error}); get or write it anew"
         ) from error
-    except TypeError as error:  # bfloat16 and narrower
-        raise InputError(f"{path}: NumPy has no such type ({error}); save as float32") from error
+
+
+class _Entry(NamedTuple):
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int  # bytes after the header
+    end: int
+
+
+def _checked_entries(header: Any, size: int) -> dict[str, _Entry]:
+    """What a header says of each array, if it fits together and into the size; else ValueError."""
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a JSON object")
+    entries = {}
+    for name, values in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            dtype, (begin, end) = values["dtype"], values["data_offsets"]
+            entry = _Entry(dtype, tuple(values["shape"]), begin, end)
+            whole = all(type(n) is int and n >= 0 for n in (*entry.shape, begin, end))
+            known = dtype in DTYPES
+        except (KeyError, TypeError, ValueError):
+            whole = known = False
+        if not whole:
+            raise ValueError(f"its header says of {name!r} {str(values)[:80]}")
+        if not known:
+            raise ValueError(f"{name!r} is of type {dtype}, which cannot be read; save as float32")
+        if end - begin != math.prod(entry.shape) * np.dtype(DTYPES[dtype]).itemsize:
+            raise ValueError(f"{name!r}, {dtype} {entry.shape}, has {end - begin} bytes")
+        entries[name] = entry
+    place = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if entry.begin != place:
+            raise ValueError(f"{name!r} begins at byte {entry.begin} instead of {place}")
+        place = entry.end
+    if place != size:
+        raise ValueError(f"{size} bytes follow its header, which speaks of {place}")
+    return entries
+
+
+def _array(content: np.ndarray, entry: _Entry) -> np.ndarray:
+    array = content[entry.begin : entry.end].view(DTYPES[entry.dtype])
+    if entry.dtype == "BF16":
+        array = np.left_shift(array, 16, dtype=np.uint32).view(np.float32)
+    return array.reshape(entry.shape)
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -1,7 +1,22 @@
-"""Scores of predictions against references."""
+"""Scores of predictions against references: small functions over plain lists.
 
-from collections.abc import Sequence
-from typing import NamedTuple
+Translations have BLEU (0 to 100); classes accuracy, F1 and Matthews' coefficient; numbers
+Pearson's and Spearman's; tagged words entity F1; answers exact match and F1. All but BLEU go up
+to 1. The truth comes first and the predictions second, but for BLEU, whose order is sacrebleu's.
+Lists that are empty or differ in length are a ValueError that names the function and the lengths.
+"""
+
+import math
+import re
+import string
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Labels = Sequence[Hashable] | npt.NDArray[Any]
 
 
 class Bleu(NamedTuple):
@@ -37,3 +52,256 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     bleu = BLEU(force=True)  # no warning where a few texts look as if they were tokens
     score = bleu.corpus_score(hypotheses, [references]).score
     return Bleu(score, str(bleu.get_signature()))
+
+
+# Classes
+
+
+def accuracy(true: Labels, predicted: Labels) -> float:
+    """The share of equal labels."""
+    pairs = _pairs("accuracy", true, predicted)
+    return sum(t == p for t, p in pairs) / len(pairs)
+
+
+def f1(true: Labels, predicted: Labels, positive: Hashable) -> float:
+    """F1 of one class: the harmonic mean of precision and recall, 2 TP / (2 TP + FP + FN).
+
+    0.0 where the class occurs neither in truth nor in predictions, so that it is undefined.
+    """
+    pairs = [(t == positive, p == positive) for t, p in _pairs("f1", true, predicted)]
+    right, named = sum(t and p for t, p in pairs), sum(t + p for t, p in pairs)
+    return 2 * right / named if named else 0.0
+
+
+def macro_f1(true: Labels, predicted: Labels) -> float:
+    """The mean of the F1 of every class that occurs in truth or predictions."""
+    classes = {label for pair in _pairs("macro_f1", true, predicted) for label in pair}
+    return sum(f1(true, predicted, positive=c) for c in classes) / len(classes)
+
+
+def matthews(true: Labels, predicted: Labels) -> float:
+    """Matthews' correlation coefficient, in Gorodkin's form (2004) for any number of classes.
+
+    (c s - sum_k t_k p_k) / sqrt((s^2 - sum_k t_k^2) (s^2 - sum_k p_k^2)) for s examples, of which
+    c are right, t_k are of class k and p_k were predicted as k. Two classes make it
+    (TP TN - FP FN) / sqrt((TP+FP) (TP+FN) (TN+FP) (TN+FN)) (Matthews 1975).
+
+    0.0 where truth or predictions are all of one class, so that it is undefined.
+    """
+    pairs = _pairs("matthews", true, predicted)
+    size, right = len(pairs), sum(t == p for t, p in pairs)
+    t, p = map(Counter, zip(*pairs, strict=True))
+    spread = (size**2 - sum(n**2 for n in t.values())) * (size**2 - sum(n**2 for n in p.values()))
+    if spread == 0:
+        return 0.0
+    return (right * size - sum(t[k] * p[k] for k in t)) / math.sqrt(spread)
+
+
+def _pairs(function: str, true: Labels, predicted: Labels) -> list[tuple[Hashable, Hashable]]:
+    _check_lengths(function, true, predicted)
+    # Python's own objects, for NumPy's booleans add up to booleans.
+    t, p = (x.tolist() if isinstance(x, np.ndarray) else x for x in (true, predicted))
+    return list(zip(t, p, strict=True))
+
+
+# Numbers
+
+
+def pearson(true: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """Pearson's correlation coefficient of two lists of numbers: how well a line fits.
+
+    0.0 where all of one list are equal, so that it is undefined. ValueError for what is no finite
+    number or not one-dimensional.
+    """
+    return _correlation(_numbers("pearson", true, predicted))
+
+
+def spearman(true: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """Spearman's rank correlation: Pearson's of the ranks; equal numbers share their mean rank.
+
+    Undefined cases and errors as in `pearson`.
+    """
+    x, y = _numbers("spearman", true, predicted)
+    return _correlation((_mean_ranks(x), _mean_ranks(y)))
+
+
+def _numbers(
+    function: str, *lists: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    x, y = (np.asarray(numbers, np.float64) for numbers in lists)
+    if x.ndim != 1 or y.ndim != 1:
+        raise ValueError(f"{function}: shapes {x.shape} and {y.shape}; give two flat lists")
+    _check_lengths(function, x, y)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise ValueError(f"{function}: not all numbers are finite; leave NaN and infinity out")
+    return x, y
+
+
+def _correlation(pair: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]) -> float:
+    if any(x.min() == x.max() for x in pair):  # their mean may be off by a rounding, so not std
+        return 0.0
+    x, y = (x / np.abs(x).max() for x in pair)  # so that no sum or square overflows or vanishes
+    x, y = x - x.mean(), y - y.mean()
+    return float(np.clip(x @ y / math.sqrt((x @ x) * (y @ y)), -1, 1))
+
+
+def _mean_ranks(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)  # the rank of the last of each group of equals, from 1
+    return (last - (counts - 1) / 2)[inverse]
+
+
+# Tagged words
+
+
+class Entity(NamedTuple):
+    """Words start to end (exclusive) of a sentence name something of this type."""
+
+    type: str
+    start: int
+    end: int
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """ "B-PER" -> ("B", "PER"), "O" -> ("O", ""); ValueError for what is no such tag."""
+    prefix, _, type = tag.partition("-")
+    if tag != "O" and not (prefix in ("B", "I", "E", "S") and type):
+        raise ValueError(f"tag {tag!r} is neither O nor B-TYPE, I-TYPE, E-TYPE or S-TYPE")
+    return prefix, type
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """The entities of one sentence of BIO tags (B begins, I is inside, O is outside).
+
+    Also BIOES, where E ends an entity and S is one alone. Grouped as conlleval and seqeval do by
+    default, which forgives a false beginning: an I or E that does not go on with a B or I of its
+    type begins an entity itself.
+
+    >>> [tuple(entity) for entity in entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"])]
+    [('PER', 0, 2), ('LOC', 3, 4), ('LOC', 4, 5)]
+    """
+    found: list[Entity] = []
+    before = ("O", "")
+    for index, tag in enumerate(tags):
+        prefix, type = split_tag(tag)
+        if prefix in ("I", "E") and before in (("B", type), ("I", type)):
+            found[-1] = found[-1]._replace(end=index + 1)
+        elif prefix != "O":
+            found.append(Entity(type, index, index + 1))
+        before = prefix, type
+    return found
+
+
+class EntityScores(NamedTuple):
+    """Precision, recall and F1 (0 to 1), and how many entities there truly are."""
+
+    precision: float
+    recall: float
+    f1: float
+    support: int
+
+
+def entity_f1(true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityScores:
+    """Scores over the entities of all sentences: right is one whose type and both ends are.
+
+    true, predicted: the tags of each sentence, as many as it has words. The counts of all types
+    are taken together (the micro average, as in CoNLL-2003).
+
+    A share of nothing is 0.0: the precision where none was predicted, the recall where none is
+    there, the F1 where none was right. ValueError also for a sentence with more or fewer tags
+    predicted than it has.
+    """
+    return _entity_scores(*_all_entities("entity_f1", true, predicted))
+
+
+def entity_f1_by_type(
+    true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, EntityScores]:
+    """`entity_f1` of each type in truth or predictions, in alphabetical order."""
+    there, found = _all_entities("entity_f1_by_type", true, predicted)
+    return {
+        type: _entity_scores(*({e for e in of if e[1].type == type} for of in (there, found)))
+        for type in sorted({entity.type for _, entity in there | found})
+    }
+
+
+def _all_entities(
+    function: str, true: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> tuple[set[tuple[int, Entity]], set[tuple[int, Entity]]]:
+    """The true and the predicted (number of the sentence, entity) pairs."""
+    _check_lengths(function, true, predicted)
+    for number, (t, p) in enumerate(zip(true, predicted, strict=True)):
+        if len(t) != len(p):
+            raise ValueError(
+                f"{function}: sentence {number} has {len(t)} true and {len(p)} predicted tags; "
+                "every word needs one of each"
+            )
+    there, found = (
+        {(number, entity) for number, tags in enumerate(sentences) for entity in entities(tags)}
+        for sentences in (true, predicted)
+    )
+    return there, found
+
+
+def _entity_scores(there: set[tuple[int, Entity]], found: set[tuple[int, Entity]]) -> EntityScores:
+    right = len(there & found)
+    return EntityScores(
+        precision=right / len(found) if found else 0.0,
+        recall=right / len(there) if there else 0.0,
+        f1=2 * right / (len(there) + len(found)) if right else 0.0,
+        support=len(there),
+    )
+
+
+# Answers
+
+
+class SquadScores(NamedTuple):
+    """The means over all questions, 0 to 1."""
+
+    exact_match: float
+    f1: float
+
+
+def squad_scores(answers: Sequence[Sequence[str]], predicted: Sequence[str]) -> SquadScores:
+    """Exact match and F1 of answers, as SQuAD 1.1 and 2.0 take them (Rajpurkar et al. 2016, 2018).
+
+    answers: all that count as right for each question; none, where it has no answer
+    predicted: one text for each question, empty for "it has none"
+
+    Before texts are compared they are lower-cased and lose ASCII punctuation, a, an, the and
+    needless white space. F1 is that of the bags of words. The best of the answers counts, each
+    score on its own. A question without an answer gives 1 for an empty prediction, else 0.
+    """
+    _check_lengths("squad_scores", answers, predicted)
+    if any(isinstance(right, str) for right in answers):
+        raise TypeError("squad_scores: answers is a list with a list of texts for each question")
+    exact = overlap = 0.0
+    for right, text in zip(answers, predicted, strict=True):
+        # What is nothing but punctuation and articles counts only where there is nothing else.
+        references = [r for r in map(_normalised, right) if r] or [[]]
+        words = _normalised(text)
+        exact += max(words == reference for reference in references)
+        overlap += max(_overlap(reference, words) for reference in references)
+    return SquadScores(exact / len(predicted), overlap / len(predicted))
+
+
+def _normalised(text: str) -> list[str]:
+    bare = text.lower().translate(str.maketrans("", "", string.punctuation))
+    return re.sub(r"\b(a|an|the)\b", " ", bare).split()
+
+
+def _overlap(reference: list[str], words: list[str]) -> float:
+    if not (reference and words):
+        return float(reference == words)
+    return 2 * (Counter(reference) & Counter(words)).total() / (len(reference) + len(words))
+
+
+def _check_lengths(function: str, true: Sequence[Any] | np.ndarray, predicted: Any) -> None:
+    if len(true) != len(predicted):
+        raise ValueError(
+            f"{function}: {len(true)} true but {len(predicted)} predicted; "
+            "every example needs one of each"
+        )
+    if len(true) == 0:
+        raise ValueError(f"{function}: nothing to score; give at least one example")

@@ -18,10 +18,13 @@ import numpy as np
 from tinyfm.errors import InputError
 from tinyfm.files import read_arrays, read_json, write_arrays, write_json
 from tinyfm.generation import GenerationConfig, GenerationMixin
+from tinyfm.hub import resolve
 from tinyfm.nn import Module, without_memory
 from tinyfm.renames import LoadReport, Rename, arranged
+from tinyfm.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
+SHARDS = "model.safetensors.index.json"  # in the place of WEIGHTS: which file has which array
 PICKLES = {".bin", ".ckpt", ".pkl", ".pt", ".pth"}
 NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}  # also NumPy's
 _classes: dict[str, type[PreTrainedModel]] = {}
@@ -172,14 +175,15 @@ class PreTrainedModel(Module, GenerationMixin):
     def from_pretrained(
         cls, folder: str | os.PathLike[str], dtype: Any = None, **config: Any
     ) -> Self:
-        """The model in a folder, in evaluation mode; float32 unless dtype says otherwise.
+        """The model in a folder, or of a published name, in evaluation mode; float32 unless dtype
+        says otherwise.
 
         config: fields that shall differ from config.json, such as dropout=0.3.
 
         InputError, one line, names the file and what is wrong in it.  What a file may lack or hold
         in excess stands in the model's `load_report`.
         """
-        path = Path(folder)
+        path = resolve(folder)
         values = read_config(path)
         own = cls.config_class.model_type
         if (other := values.get("model_type", own)) != own:
@@ -200,11 +204,11 @@ class PreTrainedModel(Module, GenerationMixin):
         except (TypeError, ValueError) as error:
             changed = f" with {config}" if config else ""
             raise InputError(f"{path / CONFIG}{changed}: {error}") from error
-        file = _read_weights(path)
+        weights, file = _read_weights(path)
         try:
             state, report = arranged(skeleton, file)
         except ValueError as error:
-            raise InputError(f"{path / WEIGHTS}: {error}") from error
+            raise InputError(f"{weights}: {error}") from error
         if report.missing or report.new:
             model = cls(new_config).to(dtype=dtype)
             model.load_state_dict(model.state_dict() | state)
@@ -245,11 +249,12 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
 
 
 def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> PreTrainedModel:
-    """The model in a folder, of the class that its config.json names; see `from_pretrained`.
+    """The model in a folder, or of a published name such as "google-bert/bert-base-uncased", of the
+    class that its config.json names; see `from_pretrained`.
 
     Without `architectures` the first class for the `model_type` is taken.
     """
-    path = Path(folder)
+    path = resolve(folder)
     values = read_config(path)
     named, kind = values["architectures"][:1], values.get("model_type")
     found = [
@@ -262,6 +267,24 @@ def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> Pr
         known = ", ".join(sorted(_classes))
         raise InputError(f"{path / CONFIG}: {what} is not one that can be opened: {known}")
     return found[0].from_pretrained(path, dtype, **config)
+
+
+def load_tokenizer(
+    folder: str | os.PathLike[str], model: PreTrainedModel | None = None
+) -> Tokenizer:
+    """The tokenizer in a folder, or of a published name.
+
+    InputError names what is missing or damaged; or, with a model, says that its table of embeddings
+    has too few rows for the tokenizer.
+    """
+    path = resolve(folder)
+    tokenizer = Tokenizer.load(path)
+    if model is not None and len(tokenizer) > model.config.vocab_size:
+        raise InputError(
+            f"{path}: the tokenizer has {len(tokenizer)} subwords and the model "
+            f"{model.config.vocab_size}; they do not belong together"
+        )
+    return tokenizer
 
 
 # -- folders ---------------------------------------------------------------------------------------
@@ -281,14 +304,36 @@ def read_config(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _read_weights(folder: Path) -> dict[str, np.ndarray]:
-    path = folder / WEIGHTS
-    if not path.is_file():
-        for other in sorted(folder.iterdir()):
-            if other.suffix in PICKLES:
-                raise InputError(
-                    f"{other}: a pickle, which is never read, for it may run any code; save the "
-                    f"model as {WEIGHTS} with the software that wrote it"
-                )
-        raise InputError(f"{path}: no such file; the folder holds no weights")
-    return read_arrays(path)
+def _read_weights(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """The arrays in model.safetensors, or in the files of the index; and the file or index."""
+    if (path := folder / WEIGHTS).is_file():
+        return path, read_arrays(path)
+    if (index := folder / SHARDS).is_file():
+        return index, _read_shards(index)
+    for other in sorted(folder.iterdir()):
+        if other.suffix in PICKLES:
+            raise InputError(
+                f"{other}: a pickle, which is never read, for it may run any code; save the "
+                f"model as {WEIGHTS} with the software that wrote it"
+            )
+    raise InputError(f"{path}: no such file; the folder holds no weights")
+
+
+def _read_shards(index: Path) -> dict[str, np.ndarray]:
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict) or not all(
+        isinstance(file, str) and file == Path(file).name for file in places.values()
+    ):
+        raise InputError(f"{index}: weight_map does not name a file of the folder for each array")
+    arrays: dict[str, np.ndarray] = {}
+    for file in sorted(set(places.values())):
+        found = read_arrays(index.parent / file)
+        listed = {name for name, place in places.items() if place == file}
+        if different := sorted(listed ^ found.keys()):
+            more = f" and {len(different) - 3} more" if different[3:] else ""
+            raise InputError(
+                f"{index.parent / file}: it and {index.name} differ in what it holds: "
+                f"{', '.join(different[:3])}{more}"
+            )
+        arrays |= found
+    return arrays

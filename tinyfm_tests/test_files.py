@@ -1,7 +1,11 @@
 """Files in and out: replacing, JSON, arrays."""
 
 import errno
+import json
 import os
+import pickle
+import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +152,163 @@ def test_arrays_that_may_not_be_read_are_said_to_be_there(tmp_path, monkeypatch)
     monkeypatch.setattr(Path, "open", refused)
     with pytest.raises(InputError, match="x: Permission denied; give a file that can be read"):
         files.read_arrays(tmp_path / "x")
+
+
+def test_arrays_are_mapped_and_not_read(tmp_path):
+    """A file that the disk holds no blocks for is open at once, and no memory is taken."""
+    path = tmp_path / "x"
+    header = entries(x=("F32", [2**28], 0, 2**30))
+    path.write_bytes(header)
+    os.truncate(path, len(header) + 2**30)
+    tracemalloc.start()
+    try:
+        x = files.read_arrays(path)["x"]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert x.shape == (2**28,) and x[-1] == 0
+    assert type(x) is np.ndarray and not x.flags.writeable
+
+
+def test_the_header_may_be_in_any_order(tmp_path):
+    header = entries(b=("I32", [1], 8, 12), c=("I32", [0], 8, 8), a=("I32", [2], 0, 8))
+    (tmp_path / "x").write_bytes(header + np.arange(3, dtype="<i4").tobytes())
+    found = files.read_arrays(tmp_path / "x")
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "b": [2],
+        "c": [],
+        "a": [0, 1],
+    }
+
+
+def test_arrays_stay_when_the_file_is_replaced(tmp_path):
+    files.write_arrays(tmp_path / "x", {"x": np.arange(3.0)})
+    before = files.read_arrays(tmp_path / "x")["x"]
+    files.write_arrays(tmp_path / "x", {"x": np.arange(3.0) + 5})
+    assert_array_equal(before, np.arange(3.0))
+    assert_array_equal(files.read_arrays(tmp_path / "x")["x"], np.arange(3.0) + 5)
+
+
+@given(st.lists(st.integers(0, 2**16 - 1), max_size=9))
+def test_r71_bfloat16_is_widened_exactly(tmp_path_factory, patterns):
+    """The patterns are the upper halves of float32, infinities and not-a-numbers too."""
+    path = tmp_path_factory.mktemp("arrays") / "x"
+    content = np.array(patterns, "<u2").tobytes()
+    path.write_bytes(entries(x=("BF16", [len(patterns)], 0, len(content))) + content)
+    found = files.read_arrays(path)["x"]
+    assert found.dtype == np.float32
+    assert found.view(np.uint32).tolist() == [pattern << 16 for pattern in patterns]
+
+
+def test_r71_the_values_of_bfloat16(tmp_path):
+    content = np.array([0x3F80, 0xC049, 0x3E20, 0x7F80, 0x0001], "<u2").tobytes()
+    header = entries(x=("BF16", [5, 1], 0, 10), y=("BF16", [], 10, 12))
+    (tmp_path / "x").write_bytes(header + content + b"\x80\x3f")
+    found = files.read_arrays(tmp_path / "x")
+    wanted = np.float32([[1.0], [-3.140625], [0.15625], [np.inf], [9.1835496e-41]])
+    assert_array_equal(found["x"], wanted, strict=True)
+    assert_array_equal(found["y"], np.array(1, np.float32), strict=True)
+
+
+def entries(length=None, **arrays):
+    """The beginning of a safetensors file, put together by hand."""
+    values = {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+        for name, (dtype, shape, begin, end) in arrays.items()
+    }
+    header = json.dumps(values).encode()
+    return struct.pack("<Q", len(header) if length is None else length) + header
+
+
+def raw_header(header):
+    return struct.pack("<Q", len(header)) + header
+
+
+TWO = {"x": ("F32", [2], 0, 8), "y": ("F32", [1], 8, 12)}
+WHOLE = entries(**TWO) + bytes(12)
+DAMAGED = {
+    "nothing in it": (b"", "it has 0 bytes and announces 0 "),
+    "a length alone": (struct.pack("<Q", 2), "it has 8 bytes and announces 2 "),
+    "too long a header": (entries(10**12, **TWO) + bytes(12), f"announces {10**12} "),
+    "no header": (struct.pack("<Q", 0) + bytes(9), "announces 0 "),
+    "a web page": (b"<!DOCTYPE html><html><body>Not Found</body></html>", "announces "),
+    "a pickle": (pickle.dumps({"x": np.ones(100)}), "announces "),
+    "cut in the header": (WHOLE[:50], "announces "),
+    "cut in the arrays": (WHOLE[:-1], "11 bytes follow its header, which speaks of 12"),
+    "more than the arrays": (WHOLE + b"x", "13 bytes follow its header, which speaks of 12"),
+    "not JSON": (raw_header(b"{x}"), "Expecting property name"),
+    "not UTF-8": (raw_header(b'{"\xff"}'), "can't decode"),
+    "a list": (raw_header(b"[]"), "its header is not a JSON object"),
+    "deep": (raw_header(b"[" * 100_000), "recursion"),
+    "a number": (raw_header(b'{"x": 3}'), "its header says of 'x' 3"),
+    "no shape": (raw_header(b'{"x": {"dtype": "F32", "data_offsets": [0, 0]}}'), "says of 'x' "),
+    "a huge number": (raw_header(b'{"x": ' + b"9" * 9999 + b"}"), "4300 digits"),
+    "overlap": (
+        entries(x=("F32", [2], 0, 8), y=("F32", [2], 4, 12)) + bytes(12),
+        "'y' begins at byte 4 instead of 8",
+    ),
+    "the same bytes twice": (
+        entries(x=("F32", [2], 0, 8), y=("F32", [2], 0, 8)) + bytes(8),
+        "'y' begins at byte 0 instead of 8",
+    ),
+    "a gap": (
+        entries(x=("F32", [2], 0, 8), y=("F32", [1], 12, 16)) + bytes(16),
+        "'y' begins at byte 12 instead of 8",
+    ),
+    "past the end": (entries(x=("F32", [3], 0, 12)) + bytes(8), "8 bytes follow its header"),
+    "far past the end": (entries(x=("F32", [10**15], 0, 4 * 10**15)) + bytes(8), "8 bytes follow"),
+    "backwards": (entries(x=("F32", [0], 8, 4)) + bytes(8), "'x', F32 (0,), has -4 bytes"),
+    "another shape": (entries(x=("F32", [3], 0, 8)) + bytes(8), "'x', F32 (3,), has 8 bytes"),
+    "a negative size": (entries(x=("F32", [-1, -2], 0, 8)) + bytes(8), "its header says of 'x'"),
+    "a broken size": (entries(x=("F32", [2.0], 0, 8)) + bytes(8), "its header says of 'x'"),
+    "a true size": (entries(x=("F32", [True], 0, 4)) + bytes(4), "its header says of 'x'"),
+    "an endless shape": (entries(x=("F32", [0, 10**30], 0, 0)), ""),
+    "many dimensions": (entries(x=("F32", [1] * 100, 0, 4)) + bytes(4), ""),
+    "an unknown type": (entries(x=("F8_E4M3", [2], 0, 2)) + bytes(2), "'x' is of type F8_E4M3"),
+    "no type": (entries(x=(["F32"], [2], 0, 8)) + bytes(8), "its header says of 'x'"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_r72_a_damaged_file_is_named_and_costs_nothing(kind, tmp_path):
+    content, said = DAMAGED[kind]
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError) as raised:
+            files.read_arrays(path)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+    message = str(raised.value)
+    assert message.startswith(f"{path}: not a whole safetensors file (")
+    assert said in message and "\n" not in message and len(message) < 400
+
+
+def test_r73_objects_are_never_read(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return open, (str(tmp_path / "it ran"), "w")
+
+    path = tmp_path / "model.safetensors"
+    np.savez(tmp_path / "objects.npz", x=np.array([Bomb()], dtype=object))
+    for content in ((tmp_path / "objects.npz").read_bytes(), pickle.dumps(Bomb())):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="not a whole safetensors file"):
+            files.read_arrays(path)
+    assert not (tmp_path / "it ran").exists()
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3))
+def test_r72_any_damage_is_an_input_error_or_other_values(tmp_path_factory, changes):
+    content = bytearray(WHOLE)
+    for place, value in changes:
+        content[place % len(content)] = value
+    path = tmp_path_factory.mktemp("arrays") / "x"
+    path.write_bytes(content)
+    try:
+        found = files.read_arrays(path)
+    except InputError:
+        return
+    assert sum(array.nbytes for array in found.values()) == 12

@@ -43,12 +43,16 @@ LAYERS = [
     "objectives",
     "data",
     "plot",
+    "tokenizer",
+    "subwords",
+    "hub",
     "text",
     "files",
     "metrics",
     "errors",
 ]
-LAZY = {"tqdm", "safetensors", "tokenizers", "sacrebleu", "matplotlib", "torch", "cupy", "scipy"}
+LAZY = {"tqdm", "safetensors", "tokenizers", "huggingface_hub", "sacrebleu", "matplotlib", "torch"}
+LAZY |= {"cupy", "scipy"}
 ALLOWED_AT_TOP = sys.stdlib_module_names | {"numpy"}
 
 

@@ -1,9 +1,14 @@
 """Scores against values worked out by hand."""
 
 import math
+from functools import partial
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tinyfm import metrics
 from tinyfm.metrics import corpus_bleu
 
 REFERENCE = "the cat sat on the mat today"
@@ -56,3 +61,211 @@ def test_r55_mismatched_lists_are_refused():
         corpus_bleu(["a"], ["a", "b"])
     with pytest.raises(ValueError, match="no sentences"):
         corpus_bleu([], [])
+
+
+# Classes
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_class_scores_of_a_confusion_table(make):
+    # 6 true positives, 3 true negatives, 1 false positive, 2 false negatives
+    true = make([1] * 6 + [0] * 3 + [0] + [1] * 2)
+    predicted = make([1] * 6 + [0] * 3 + [1] + [0] * 2)
+    assert metrics.accuracy(true, predicted) == pytest.approx(9 / 12)
+    assert metrics.f1(true, predicted, positive=1) == pytest.approx(2 * 6 / (2 * 6 + 1 + 2))
+    assert metrics.f1(true, predicted, positive=0) == pytest.approx(2 * 3 / (2 * 3 + 2 + 1))
+    assert metrics.macro_f1(true, predicted) == pytest.approx((12 / 15 + 6 / 9) / 2)
+    matthews = (6 * 3 - 1 * 2) / math.sqrt((6 + 1) * (6 + 2) * (3 + 1) * (3 + 2))
+    assert metrics.matthews(true, predicted) == pytest.approx(matthews)
+
+
+def test_class_names_and_three_classes():
+    true, predicted = ["a", "a", "b", "c"], ["a", "b", "b", "b"]
+    assert metrics.accuracy(true, predicted) == 0.5
+    assert metrics.macro_f1(true, predicted) == pytest.approx((2 / 3 + 2 / 4 + 0) / 3)
+    # c s - sum t p = 2 * 4 - (2 * 1 + 1 * 3 + 1 * 0); 16 - (4 + 1 + 1) and 16 - (1 + 9)
+    assert metrics.matthews(true, predicted) == pytest.approx(3 / math.sqrt(10 * 6))
+    assert metrics.matthews(true, true) == 1
+    assert metrics.macro_f1(["a", "a"], ["a", "b"]) == pytest.approx((2 / 3 + 0) / 2)
+
+
+def test_undefined_class_scores_are_zero():
+    assert metrics.f1(["no", "no"], ["no", "no"], positive="yes") == 0.0
+    assert metrics.matthews([1, 0, 1], [1, 1, 1]) == 0.0
+    assert metrics.matthews([1, 1], [1, 1]) == 0.0
+
+
+# Numbers
+
+
+def test_correlations_worked_by_hand():
+    x, y = [1, 2, 3, 4, 5], [2, 1, 4, 3, 5]
+    assert metrics.pearson(x, y) == pytest.approx(0.8)  # sum of products 8, of squares 10 each
+    assert metrics.spearman(x, y) == pytest.approx(1 - 6 * 4 / (5 * 24))  # 1 - 6 sum d^2/(n^3 - n)
+    assert metrics.pearson([1, 2, 4], [1, 4, 16]) == pytest.approx(24 / math.sqrt(14 / 3 * 126))
+    assert metrics.spearman([1, 2, 4], [1, 4, 16]) == pytest.approx(1)
+    assert metrics.spearman([1, 2, 4], [16, 4, 1]) == pytest.approx(-1)
+    # ranks 1, 2.5, 2.5, 4 and 1, 2, 3, 4
+    assert metrics.spearman([1, 7, 7, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
+
+
+def test_undefined_correlations_are_zero():
+    for correlation in (metrics.pearson, metrics.spearman):
+        assert correlation([0.1, 0.1, 0.1], [1, 2, 3]) == 0.0
+        assert correlation([1, 2, 3], [5, 5, 5]) == 0.0
+        assert correlation([4], [4]) == 0.0
+
+
+@given(
+    st.lists(st.integers(-9, 9), min_size=2, max_size=9).filter(lambda x: len(set(x)) > 1),
+    st.sampled_from([1e-200, -1e-3, 1.0, -7.0, 1e306]),
+    st.sampled_from([0.0, 1.0, -100.0]),
+)
+def test_correlation_ignores_scale_and_shift(x, scale, shift):
+    y = [scale * (number + shift) for number in x]
+    for correlation in (metrics.pearson, metrics.spearman):
+        assert correlation(x, y) == pytest.approx(math.copysign(1, scale))
+
+
+# Tagged words
+
+
+@pytest.mark.parametrize(
+    "tags, found",
+    [
+        ("B-LOC I-LOC O O B-LOC", [("LOC", 0, 2), ("LOC", 4, 5)]),
+        ("B-PER B-PER I-PER", [("PER", 0, 1), ("PER", 1, 3)]),
+        ("O I-PER I-PER", [("PER", 1, 3)]),  # an I that begins
+        ("B-PER I-LOC I-LOC", [("PER", 0, 1), ("LOC", 1, 3)]),  # another type begins anew
+        ("B-PER O I-PER", [("PER", 0, 1), ("PER", 2, 3)]),
+        ("B-PER E-PER S-PER I-PER", [("PER", 0, 2), ("PER", 2, 3), ("PER", 3, 4)]),
+        ("B-PER E-PER I-PER", [("PER", 0, 2), ("PER", 2, 3)]),
+        ("B-a-b I-a-b B-b", [("a-b", 0, 2), ("b", 2, 3)]),
+        ("O O", []),
+        ("", []),
+    ],
+)
+def test_entities(tags, found):
+    assert metrics.entities(tags.split()) == found
+
+
+@pytest.mark.parametrize("tag", ["PER", "B", "B-", "", "o", "L-PER", "0"])
+def test_what_is_no_tag_is_refused(tag):
+    with pytest.raises(ValueError, match=f"tag {tag!r} is neither O"):
+        metrics.entities([tag])
+
+
+def test_entity_scores_count_whole_entities():
+    true = [["B-PER", "I-PER", "O", "B-LOC"], ["B-LOC", "O"]]
+    predicted = [["B-PER", "I-PER", "O", "B-PER"], ["B-LOC", "B-LOC"]]  # 4 found, 2 of 3 right
+    assert metrics.entity_f1(true, predicted) == pytest.approx((2 / 4, 2 / 3, 4 / 7, 3))
+    assert metrics.entity_f1_by_type(true, predicted) == {
+        "LOC": pytest.approx((1 / 2, 1 / 2, 1 / 2, 2)),
+        "PER": pytest.approx((1 / 2, 1, 2 / 3, 1)),
+    }
+    half = [["B-PER", "O", "O", "O"], ["O", "O"]]  # half an entity is none
+    assert metrics.entity_f1(true, half) == (0, 0, 0, 3)
+    assert metrics.entity_f1([["O"]], [["O"]]) == (0, 0, 0, 0)
+
+
+def test_entities_are_told_apart_by_their_sentence():
+    assert metrics.entity_f1([["B-X"], ["O"]], [["O"], ["B-X"]]).f1 == 0
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    "answers, predicted, exact, overlap",
+    [
+        (["Eiffel Tower"], "the eiffel tower!", 1, 1),
+        (["in Paris, France"], "Paris", 0, 2 * 1 / (3 + 1)),
+        (["Lyon", "Paris"], "Paris", 1, 1),
+        (["red wine", "white wine bottle"], "white wine", 0, 2 * 2 / (3 + 2)),
+        (["no no yes"], "no yes yes", 0, 2 * 2 / 6),  # bags, not sets
+        (["no no"], "no no no", 0, 2 * 2 / 5),
+        (["Anatole"], "an atole", 0, 0),  # articles are whole words
+        (["U.S."], "US", 1, 1),
+        ([], "", 1, 1),
+        ([], "the", 1, 1),  # nothing is left of it
+        ([], "Paris", 0, 0),
+        ([""], "", 1, 1),
+        (["Paris"], "", 0, 0),
+        (["the", "Paris"], "a", 0, 0),
+        (["빵을"], "빵을.", 1, 1),
+    ],
+)
+def test_squad_scores_of_one_question(answers, predicted, exact, overlap):
+    assert metrics.squad_scores([answers], [predicted]) == pytest.approx((exact, overlap))
+
+
+def test_squad_scores_are_means_and_answers_are_lists():
+    scores = metrics.squad_scores([["a cat"], ["dog", "big dog"]], ["cat", "big red dog"])
+    assert scores == pytest.approx((1 / 2, (1 + 4 / 5) / 2))
+    with pytest.raises(TypeError, match="a list of texts for each question"):
+        metrics.squad_scores(["Paris"], ["Paris"])
+
+
+# All of them
+
+
+SCORES = (
+    metrics.accuracy,
+    partial(metrics.f1, positive=1),
+    metrics.macro_f1,
+    metrics.matthews,
+    metrics.pearson,
+    metrics.spearman,
+    metrics.entity_f1,
+    metrics.entity_f1_by_type,
+    metrics.squad_scores,
+)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_lists_that_do_not_fit_are_refused(score):
+    with pytest.raises(ValueError, match=r"^\w+: 2 true but 1 predicted"):
+        score([1, 0], [1])
+    with pytest.raises(ValueError, match=r"^\w+: nothing to score"):
+        score([], [])
+
+
+def test_what_cannot_be_correlated_is_refused():
+    with pytest.raises(ValueError, match="pearson: not all numbers are finite"):
+        metrics.pearson([1, 2], [1, math.nan])
+    with pytest.raises(ValueError, match="spearman: shapes"):
+        metrics.spearman([[1, 2]], [[1, 2]])
+    with pytest.raises(ValueError, match="sentence 1 has 2 true and 1 predicted tags"):
+        metrics.entity_f1([["O"], ["O", "O"]], [["O"], ["O"]])
+
+
+TAGS = [f"{prefix}-{type}" for prefix in "BIES" for type in ("X", "Y")]
+
+
+@pytest.mark.parity
+@given(st.lists(st.lists(st.sampled_from([*TAGS, "O", "O"]), min_size=1), min_size=1), st.data())
+def test_entities_are_those_of_seqeval(sentences, data):
+    seqeval = pytest.importorskip("seqeval.metrics")
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    for tags in sentences:
+        expected = [(type, start, last + 1) for type, start, last in get_entities(tags)]
+        assert metrics.entities(tags) == expected
+    predicted = [data.draw(st.permutations(tags)) for tags in sentences]
+    scores = metrics.entity_f1(sentences, predicted)
+    expected = [
+        score(sentences, predicted, zero_division=0)
+        for score in (seqeval.precision_score, seqeval.recall_score, seqeval.f1_score)
+    ]
+    assert scores[:3] == pytest.approx(expected)
+
+
+@pytest.mark.parity
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
+def test_correlations_are_those_of_scipy(pairs):
+    stats = pytest.importorskip("scipy.stats")
+    x, y = np.array(pairs, float).T
+    if min(np.ptp(x), np.ptp(y)) == 0:
+        return
+    assert metrics.pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
+    assert metrics.spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)

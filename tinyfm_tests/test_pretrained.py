@@ -19,6 +19,7 @@ from tinyfm.backend import generator
 from tinyfm.models import Transformer, TransformerConfig
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
 from tinyfm.renames import Rename
+from tinyfm.tokenizer import Tokenizer
 
 # -- a small model with every kind of entry --------------------------------------------------------
 
@@ -278,6 +279,14 @@ def test_r73_a_pickle_is_never_read(tmp_path):
     assert not (tmp_path / "it ran").exists()
 
 
+def test_r73_arrays_of_numpy_are_not_read_either(tmp_path):
+    write(tmp_path, toy_file(toy()))
+    (tmp_path / "model.safetensors").unlink()
+    np.savez(tmp_path / "model.npz", x=np.array([object()], dtype=object))
+    with pytest.raises(InputError, match=r"model\.safetensors: no such file; the folder holds no"):
+        Toy.from_pretrained(tmp_path)
+
+
 def test_a_config_that_asks_for_much_is_compared_with_the_file_first(tmp_path):
     write(tmp_path, toy_file(toy()), width=30_000)  # a pair would take 7 GB
     tracemalloc.start()
@@ -287,6 +296,174 @@ def test_a_config_that_asks_for_much_is_compared_with_the_file_first(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
+
+
+# -- weights in several files ----------------------------------------------------------------------
+
+
+def write_shards(folder, file, **places):
+    """The file in parts, as the index says; places: other entries of the index."""
+    write(folder, file)
+    (folder / "model.safetensors").unlink()
+    names = sorted(file)
+    parts = {"model-1-of-2.safetensors": names[::2], "model-2-of-2.safetensors": names[1::2]}
+    index = {name: part for part, names in parts.items() for name in names}
+    for part, names in parts.items():
+        files.write_arrays(folder / part, {name: file[name] for name in names})
+    content = json.dumps({"metadata": {"total_size": 1}, "weight_map": index | places})
+    (folder / "model.safetensors.index.json").write_text(content, encoding="utf-8")
+    return folder
+
+
+def test_weights_in_several_files_are_those_in_one(tmp_path):
+    model = toy()
+    opened = pretrained.load(write_shards(tmp_path, toy_file(model)))
+    same_parameters(opened, model)
+    assert opened.load_report == ([], [], [])
+    opened.save_pretrained(tmp_path)  # one file, which comes first from now on
+    (tmp_path / "model-1-of-2.safetensors").unlink()
+    same_parameters(pretrained.load(tmp_path), model)
+
+
+@pytest.mark.parametrize(
+    "places, named, said",
+    [
+        ({"more": "model-3-of-3.safetensors"}, "model-3-of-3.safetensors", "No such file"),
+        ({"more": "model-2-of-2.safetensors"}, "model-2-of-2.safetensors", "differ .*: more$"),
+        ({"shift": "model-2-of-2.safetensors"}, "model-1-of-2.safetensors", "differ .*: shift$"),
+        ({"shift": "../model.safetensors"}, "model.safetensors.index.json", "weight_map does not"),
+        ({"shift": 3}, "model.safetensors.index.json", "weight_map does not name a file"),
+    ],
+    ids=str,
+)
+def test_an_index_that_does_not_fit_its_files_is_named(places, named, said, tmp_path):
+    write_shards(tmp_path, toy_file(toy()), **places)
+    with pytest.raises(InputError, match=said) as caught:
+        Toy.from_pretrained(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path / named}: ")
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": 3}', '{"weight_map": ["x"]}', "{"])
+def test_a_damaged_index_is_named(content, tmp_path):
+    index = write_shards(tmp_path, toy_file(toy())) / "model.safetensors.index.json"
+    index.write_text(content, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        Toy.from_pretrained(tmp_path)
+    assert str(caught.value).startswith(f"{index}: ")
+
+
+def test_what_several_files_lack_is_said_of_the_index(tmp_path):
+    file = toy_file(toy())
+    del file["toy.words.weight"]
+    with pytest.raises(InputError, match=r"index\.json: Toy: toy\.words\.weight is missing$"):
+        Toy.from_pretrained(write_shards(tmp_path, file))
+
+
+# -- tokenizers ------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_has_to_fit_the_table_of_embeddings(tmp_path):
+    tokenizer = Tokenizer.train_wordpiece(["a man ran"] * 2, 40)
+    for vocab_size in (len(tokenizer), len(tokenizer) + 3, len(tokenizer) - 1):
+        model = saved(tmp_path, vocab_size=vocab_size)
+        tokenizer.save(tmp_path)
+        if vocab_size >= len(tokenizer):  # tables are often longer
+            found = pretrained.load_tokenizer(tmp_path, model)
+            assert found.encode("a man") == tokenizer.encode("a man")
+        else:
+            said = f"the tokenizer has {len(tokenizer)} subwords and the model {vocab_size}"
+            with pytest.raises(InputError, match=said):
+                pretrained.load_tokenizer(tmp_path, model)
+    assert len(pretrained.load_tokenizer(str(tmp_path))) == len(tokenizer)
+
+
+# -- BERT ------------------------------------------------------------------------------------------
+
+
+def tiny_bert(name="BertForPreTraining", **changes):
+    tinyfm.manual_seed(0)
+    sizes = {"vocab_size": 11, "hidden_size": 8, "num_hidden_layers": 1, "intermediate_size": 12}
+    config = models.BertConfig(**sizes | changes, num_attention_heads=2, max_position_embeddings=6)
+    return getattr(models, name)(config)
+
+
+WORDS = "bert.embeddings.word_embeddings.weight"
+
+
+def test_r67_a_tied_table_is_one_after_training_and_saving(tmp_path):
+    tiny_bert().save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    file = dict(files.read_arrays(path))
+    assert not any(name.startswith("cls.predictions.decoder") for name in file)
+    file["cls.predictions.decoder.weight"] = file.pop(WORDS)  # only the head's copy
+    files.write_arrays(path, file)
+    model = models.BertForPreTraining.from_pretrained(tmp_path)
+    assert model.load_report.missing == []
+    ids = np.array([[3, 4, 5]])
+    model(ids, labels=ids, next_sentence_label=np.array([1])).loss.backward()
+    optim.SGD(model.parameters(), lr=0.1).step()
+    model.save_pretrained(tmp_path / "trained")
+    again = models.BertForPreTraining.from_pretrained(tmp_path / "trained")
+    assert again.load_report.missing == []
+    same_parameters(again, model)
+    assert_allclose(again(ids).prediction_logits.data, model(ids).prediction_logits.data, atol=1e-6)
+    saved_table = files.read_arrays(tmp_path / "trained" / "model.safetensors")[WORDS]
+    assert not np.array_equal(saved_table, file["cls.predictions.decoder.weight"])
+
+
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("old", [True, False])
+def test_r69_four_ways_to_save_a_bert(prefix, old, tmp_path):
+    model = tiny_bert()
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    file = {name: array + 0 for name, array in files.read_arrays(path).items()}
+    if not prefix:
+        file = {name.removeprefix("bert."): x for name, x in file.items()}
+    if old:
+        for new, ending in (("LayerNorm.weight", "LayerNorm.gamma"), ("Norm.bias", "Norm.beta")):
+            file = {name.replace(new, ending): x for name, x in file.items()}
+    files.write_arrays(path, file)
+    opened = models.BertForPreTraining.from_pretrained(tmp_path)
+    same_parameters(opened, model)
+    assert opened.load_report == ([], [], [])
+
+
+def test_r70_a_pretrained_bert_becomes_a_classifier_or_says_what_does_not_fit(tmp_path):
+    tiny_bert().save_pretrained(tmp_path)
+    model = models.BertForSequenceClassification.from_pretrained(tmp_path, num_labels=3)
+    assert model.load_report.new == ["classifier.weight", "classifier.bias"]
+    assert model.load_report.missing == [] and model.classifier.weight.shape == (3, 8)
+    with pytest.raises(InputError, match="model_type is 'bert', and Transformer opens"):
+        Transformer.from_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    file = dict(files.read_arrays(path))
+    files.write_arrays(path, file | {WORDS: file[WORDS].T})
+    with pytest.raises(InputError, match=rf"{WORDS} is \(8, 11\) instead of \(11, 8\)"):
+        models.BertForPreTraining.from_pretrained(tmp_path)
+    del file["bert.encoder.layer.0.output.dense.bias"]
+    files.write_arrays(path, file)
+    with pytest.raises(InputError, match=r"0\.output\.dense\.bias is missing"):
+        models.BertForPreTraining.from_pretrained(tmp_path)
+
+
+def test_r71_a_bert_in_bfloat16_is_widened(tmp_path):
+    """As published ones are; the file is put together by hand."""
+    tiny_bert().save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    halves = {n: x.view(np.uint32) >> 16 for n, x in files.read_arrays(path).items()}
+    header, place = {}, 0
+    for name, x in halves.items():
+        end = place + 2 * x.size
+        header[name] = {"dtype": "BF16", "shape": x.shape, "data_offsets": [place, end]}
+        place = end
+    content = b"".join(x.astype("<u2").tobytes() for x in halves.values())
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content)
+    for dtype in (np.float32, np.float64):
+        table = models.BertForPreTraining.from_pretrained(tmp_path, dtype).state_dict()
+        wanted = (halves[WORDS] << 16).view(np.float32).astype(dtype)
+        assert_array_equal(table["bert.embeddings.word.weight"], wanted, strict=True)
 
 
 # -- configs ---------------------------------------------------------------------------------------

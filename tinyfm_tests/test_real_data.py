@@ -5,7 +5,8 @@ import re
 import pytest
 
 from tinyfm.data import Batches
-from tinyfm.text import Tokenizer, read_lines, read_pairs
+from tinyfm.text import read_lines, read_pairs
+from tinyfm.tokenizer import Tokenizer
 from tinyfm_tests.test_translate import TINY, run
 
 pytestmark = pytest.mark.data

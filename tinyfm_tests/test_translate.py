@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tinyfm import cuda, data, pretrained, training
-from tinyfm.demos import translate, translation
+from tinyfm.demos import learning, translate
 from tinyfm.files import read_arrays, write_arrays
 from tinyfm_tests import commands
 from tinyfm_tests.commands import C_LOCALE, ROOT, Terminal
@@ -853,7 +853,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 )
 def test_every_schedule_peaks_at_lr(name, last):
     args = argparse.Namespace(schedule=name, warmup=10, steps=40, lr=0.02)
-    schedule = translation.new_schedule(args)
+    schedule = learning.new_schedule(args)
     rates = [schedule(step) for step in range(1, 41)]
     assert max(rates) == pytest.approx(0.02) and rates[-1] == pytest.approx(0.02 * last)
     assert name == "constant" or (rates.index(max(rates)) == 9 and rates[0] == pytest.approx(0.002))

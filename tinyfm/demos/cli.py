@@ -161,6 +161,20 @@ def read_named_lines() -> Iterator[tuple[str, str]]:
             return
 
 
+def answer_lines(answer: Callable[[str, str], None]) -> None:
+    """`answer(line, how to name it)` for each line of standard input, or at a prompt.
+
+    Bad input ends the command; a person at a prompt is told and can type another line.
+    """
+    for line, where in read_named_lines():
+        try:
+            answer(line, where)
+        except InputError as error:
+            if not on_terminal():
+                raise
+            print(error, file=sys.stderr)
+
+
 def make_folder(path: str | os.PathLike[str]) -> None:
     """Make a folder for results, before the work for them; OSError if none can be written there."""
     Path(path).mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ from typing import Any
 
 from tinyfm import plot
 from tinyfm.demos import cli, korean_english
-from tinyfm.demos.translation import TRAINING, Say, add_training_options, settle, train
+from tinyfm.demos.learning import Say
+from tinyfm.demos.translation import TRAINING, add_training_options, settle, train
 from tinyfm.demos.translator import Translator
 from tinyfm.errors import InputError
 from tinyfm.metrics import corpus_bleu
@@ -124,7 +125,11 @@ def main(args: argparse.Namespace) -> None:
     if args.text is not None:
         print(translator([args.text], args.beams, args.length_penalty, ["--text"])[0])
     elif args.model is not None and not args.test:
-        serve(translator, args)
+        cli.answer_lines(
+            lambda line, where: print(
+                translator([line], args.beams, args.length_penalty, [where])[0]
+            )
+        )
 
 
 def embedded(pairs: list[tuple[str, str]]) -> ParallelText:
@@ -138,7 +143,9 @@ def check(args: argparse.Namespace) -> None:
             raise InputError(f"--{name}: give two files, or one with tabs")
     if args.model is not None and (args.train or args.resume):
         raise InputError("--model translates with a saved model, --train makes one: give one only")
-    if args.model is not None and (given := [n for n in TRAINING if getattr(args, n) is not None]):
+    if args.model is not None and (
+        given := [n for n in TRAINING.options if getattr(args, n) is not None]
+    ):
         raise InputError(f"--{given[0].replace('_', '-')} is for a training: leave --model out")
     if args.model is not None and args.plot and args.text is None and not args.test:
         raise InputError("--plot draws the attention in a sentence: give it with --text")
@@ -178,17 +185,6 @@ def draw_attention(translator: Translator, text: str, args: argparse.Namespace) 
     ):
         path = Path(args.plot) / f"{name}.png"
         plot.attention(getattr(maps, name), rows, columns, path, title=f"{name} attention")
-
-
-def serve(translator: Translator, args: argparse.Namespace) -> None:
-    """Answer each line of standard input at once; on a terminal, with a prompt."""
-    for line, where in cli.read_named_lines():
-        try:
-            print(translator([line], args.beams, args.length_penalty, [where])[0])
-        except InputError as error:  # too long; a person can be asked again
-            if not cli.on_terminal():
-                raise
-            print(error, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,124 +11,77 @@ from typing import Any
 import numpy as np
 
 import tinyfm
-from tinyfm import checkpoints, models, optim, plot, training
+from tinyfm import models, optim, plot, training
 from tinyfm.data import Batches, evaluation_batches
 from tinyfm.demos import cli
+from tinyfm.demos.learning import CHECKPOINT, SAVES, Look, Option, Say, Training, learn
 from tinyfm.demos.translator import BATCH_TOKENS, Translator
 from tinyfm.errors import InputError
-from tinyfm.files import read_json, write_json
-from tinyfm.text import ParallelText, Tokenizer
-
-Say = Callable[[str], None]
-
-LOOKS, SAVES = 5, 20  # how often a training is looked at (samples, validation), and saved
-
-# Option: (its kind, what fits the embedded sentences, what fits files of real ones, its meaning).
-TRAINING = {
-    "steps": (cli.positive_int, 900, 8000, "optimizer steps"),
-    "vocab_size": (cli.positive_int, 1500, 5000, "subwords to learn, for both languages together"),
-    "d_model": (cli.positive_int, 128, 256, "width of the model"),
-    "layers": (cli.positive_int, 2, 3, "layers of the encoder and of the decoder"),
-    "heads": (cli.positive_int, 4, 8, "attention heads"),
-    "ffn": (cli.positive_int, 512, 512, "width of the feed-forward networks"),
-    "norm_first": (
-        cli.yes_or_no,
-        "no",
-        "yes",
-        "norms before the layers, not after as in the paper",
-    ),
-    "max_length": (cli.positive_int, 256, 256, "subwords in the longest sentence"),
-    "max_tokens": (cli.positive_int, 1500, 1400, "tokens in a batch, padding included"),
-    "accumulate": (cli.positive_int, 1, 1, "batches that make one step"),
-    "warmup": (cli.positive_int, 200, 400, "steps until the learning rate is at its peak"),
-    "lr": (cli.positive_float, 3e-3, 2e-3, "peak learning rate"),
-    "clip": (cli.positive_float, 1.0, 1.0, "limit of the gradient's norm"),
-    "dropout": (cli.probability, 0.1, 0.2, "share of the activations left out"),
-    "label_smoothing": (cli.probability, 0.1, 0.1, "weight of the uniform distribution"),
-    "average": (cli.positive_int, 1, 1, f"last checkpoints, of {SAVES}, that are averaged"),
-}
-SCHEDULES = ("noam", "linear", "cosine", "constant")
-# What a training is: --resume takes it from the folder, and only ANEW may be given anew.
-REMEMBERED = ("train", "valid", "test", "skip_long", "schedule", "seed", "save_every", *TRAINING)
-ANEW = ("steps", "test")
-# In the --save folder, so that a model that is there stays whole until the new one is trained.
-CHECKPOINT, OPTIONS = "checkpoint", "options.json"
+from tinyfm.text import ParallelText
+from tinyfm.tokenizer import Tokenizer
 
 
-def add_training_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this file; those that are left out are None until `settle` fills them in."""
-    how = parser.add_argument_group("how to train")
-    for name, (kind, for_embedded, for_files, meaning) in TRAINING.items():
-        how.add_argument(
-            f"--{name.replace('_', '-')}",
-            type=kind,
-            metavar={cli.positive_int: "N", cli.yes_or_no: "yes|no"}.get(kind, "X"),
-            help=f"{meaning} (default: {for_embedded}; with --train {for_files})",
-        )
-    how.add_argument(
-        "--schedule", choices=SCHEDULES, help="of the learning rate after the warmup: noam falls "
-        "with step**-0.5, linear and cosine reach 0 at the last step (default: noam; with --train "
-        "linear)",
-    )  # fmt: skip
-    how.add_argument(
-        "--skip-long", action="store_true", default=None, help="leave pairs out of the training "
-        "that are over --max-length or --max-tokens, instead of stopping at the first",
-    )  # fmt: skip
-    parser.set_defaults(save_every=None)  # settled with the number of steps; --resume keeps it
-
-
-def settle(args: argparse.Namespace) -> None:
-    """Fill in what is left out: with --resume from the folder, else what fits the kind of text."""
-    if args.resume:
-        recall(args)
-    for name, (_, for_embedded, for_files, _) in TRAINING.items():
-        if getattr(args, name) is None:
-            setattr(args, name, for_files if args.train else for_embedded)
-    args.schedule = args.schedule or ("linear" if args.train else "noam")
-    args.seed = args.seed or 0
-    args.save_every = args.save_every or -(-args.steps // SAVES)
-    args.skip_long = bool(args.skip_long)
-
-
-def recall(args: argparse.Namespace) -> None:
-    """--resume: set the options of the training that goes on."""
-    path = Path(args.save) / CHECKPOINT / OPTIONS
-    if not path.is_file():
-        raise InputError(
-            f"{path}: no such file; {args.save} holds no training to go on with, leave --resume "
-            "out to begin one"
-        )
-    try:
-        saved = {name: value for name, value in read_json(path).items() if name in REMEMBERED}
-        for name, (kind, *_) in TRAINING.items():
-            saved[name] = kind(str(saved[name]))
-        for name, kind in (("seed", cli.seed), ("save_every", cli.positive_int)):
-            saved[name] = kind(str(saved[name]))
-        for name in ("train", "valid", "test"):
-            if not (saved[name] is None or _are_names(saved[name])):
-                raise LookupError(f"{name} is {saved[name]!r}")
-        if saved["schedule"] not in SCHEDULES:
-            raise LookupError(f"schedule is {saved['schedule']!r}")
-    except (LookupError, argparse.ArgumentTypeError) as error:
-        raise InputError(f"{path}: not the options of a training ({error})") from error
-    for name, value in saved.items():
-        given = getattr(args, name)
-        if given is not None and given != value and name not in ANEW:
-            raise InputError(
-                f"--{name.replace('_', '-')}: the training in {args.save} has {value}; leave it "
-                "out to go on, or leave --resume out to begin anew"
-            )
-        if given is None:
-            setattr(args, name, value)
-
-
-def _are_names(value: Any) -> bool:
-    """Whether value is what --train takes: one or two names of files."""
-    return (
+def _names_or_none(value: Any) -> bool:
+    """Whether value is what --train takes, one or two names of files, or nothing."""
+    return value is None or (
         isinstance(value, list)
         and len(value) in (1, 2)
         and all(isinstance(name, str) for name in value)
     )
+
+
+# Of each option what fits the embedded sentences, and what fits files of real ones.
+TRAINING = Training(
+    kinds=("", "with --train"),
+    options={
+        "steps": Option(cli.positive_int, (900, 8000), "optimizer steps"),
+        "vocab_size": Option(
+            cli.positive_int, (1500, 5000), "subwords to learn, for both languages together"
+        ),
+        "d_model": Option(cli.positive_int, (128, 256), "width of the model"),
+        "layers": Option(cli.positive_int, (2, 3), "layers of the encoder and of the decoder"),
+        "heads": Option(cli.positive_int, (4, 8), "attention heads"),
+        "ffn": Option(cli.positive_int, (512, 512), "width of the feed-forward networks"),
+        "norm_first": Option(
+            cli.yes_or_no, ("no", "yes"), "norms before the layers, not after as in the paper"
+        ),
+        "max_length": Option(cli.positive_int, (256, 256), "subwords in the longest sentence"),
+        "max_tokens": Option(cli.positive_int, (1500, 1400), "tokens in a batch, padding included"),
+        "accumulate": Option(cli.positive_int, (1, 1), "batches that make one step"),
+        "warmup": Option(
+            cli.positive_int, (200, 400), "steps until the learning rate is at its peak"
+        ),
+        "lr": Option(cli.positive_float, (3e-3, 2e-3), "peak learning rate"),
+        "clip": Option(cli.positive_float, (1.0, 1.0), "limit of the gradient's norm"),
+        "dropout": Option(cli.probability, (0.1, 0.2), "share of the activations left out"),
+        "label_smoothing": Option(
+            cli.probability, (0.1, 0.1), "weight of the uniform distribution"
+        ),
+        "average": Option(
+            cli.positive_int, (1, 1), f"last checkpoints, of {SAVES}, that are averaged"
+        ),
+    },
+    schedules=("noam", "linear"),
+    remembered={
+        **dict.fromkeys(("train", "valid", "test"), _names_or_none),
+        "skip_long": lambda value: isinstance(value, bool),
+    },
+    anew=("steps", "test"),
+)
+
+
+def add_training_options(parser: argparse.ArgumentParser) -> None:
+    """The options of this file; those that are left out are None until `settle` fills them in."""
+    TRAINING.add_options(parser).add_argument(
+        "--skip-long", action="store_true", default=None, help="leave pairs out of the training "
+        "that are over --max-length or --max-tokens, instead of stopping at the first",
+    )  # fmt: skip
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Fill in what is left out: with --resume from the folder, else what fits the kind of text."""
+    TRAINING.settle(args, lambda args: 1 if args.train else 0)
+    args.skip_long = bool(args.skip_long)
 
 
 def train(
@@ -168,11 +119,8 @@ def train(
     shown = valid or [*tests, pairs][0]
     short = (pair for pair in shown if len(tokenizer.encode(pair[0]).ids) <= args.max_length)
     look = new_look(translator, checked, list(islice(short, 2)), say)
-    cli.make_folder(args.save)
-    # The whole folder, where fit keeps its checkpoint alone to itself: of two trainings that begin
-    # at the same moment, the one that is refused shall have written nothing.
-    with training.alone(args.save):
-        open_checkpoint(Path(args.save) / CHECKPOINT, tokenizer, args)
+    optimizer = optim.Adam(translator.model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+    with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
         count = sum(p.size for p in translator.model.parameters())
         left_out = len(pairs) - len(kept)
         say(
@@ -180,84 +128,11 @@ def train(
             f"{len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
             + (f"; {left_out} pairs are too long and left out" if left_out else "")
         )
-        learn_and_save(translator, batches, look, args, say)
-    return translator
-
-
-def open_checkpoint(checkpoint: Path, tokenizer: Tokenizer, args: argparse.Namespace) -> None:
-    """Make the checkpoint's folder, with what --resume needs beside the checkpoint."""
-    if args.resume and (done := training.step_of(checkpoint)) > args.steps:
-        raise InputError(
-            f"--steps {args.steps}: the training in {args.save} is at step {done} already"
-        )
-    cli.make_folder(checkpoint)
-    if not args.resume:
-        training.forget(checkpoint)
-        tokenizer.save(checkpoint)
-    write_json(checkpoint / OPTIONS, {name: getattr(args, name) for name in REMEMBERED})
-
-
-def learn_and_save(
-    translator: Translator,
-    batches: Batches,
-    look: Callable[[Any], dict[str, float]],
-    args: argparse.Namespace,
-    say: Say,
-) -> None:
-    """The training; after it, or on Ctrl-C, the folder is that of a translator."""
-    folder = Path(args.save)
-    checkpoint = folder / CHECKPOINT
-    began = time.perf_counter()
-    try:
-        history = learn(translator.model, batches, look, checkpoint, args, say)
-    except KeyboardInterrupt:
-        # The weights that fit has saved; those in memory may be half loaded or not trained at all.
-        if checkpoints.exists(checkpoint) and training.step_of(checkpoint) > 0:
-            translator.model.load_state_dict(training.average(checkpoint, last=1))
-            translator.save(folder)
-            print(f"stopped; what was learnt is in {folder}, --resume goes on", file=sys.stderr)
-        raise
-    translator.save(folder)
-    loss, took = history[-1]["loss"], time.perf_counter() - began
-    say(f"loss {loss:.3f} after {len(history)} steps, {took:.0f} s; saved to {folder}")
+        model, save = translator.model, translator.save
+        history = learn(model, batches, optimizer, look, save, checkpoint, args, say)
     if args.plot:
         plot.curves(history, Path(args.plot) / "curves.png")
-
-
-def learn(
-    model: models.Transformer,
-    batches: Batches,
-    look: Callable[[Any], dict[str, float]],
-    checkpoint: Path,
-    args: argparse.Namespace,
-    say: Say,
-) -> list[dict[str, float]]:
-    """training.fit with the paper's optimizer, and the mean of the last checkpoints (--average)."""
-    optimizer = optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
-    try:
-        with np.errstate(over="ignore", invalid="ignore"):  # fit raises an error with a remedy
-            history = training.fit(
-                model,
-                batches,
-                optimizer,
-                new_schedule(args),
-                args.steps,
-                accumulate=args.accumulate,
-                clip=args.clip,
-                evaluate=look,
-                evaluate_every=-(-args.steps // LOOKS),
-                folder=checkpoint,
-                resume=args.resume,
-                save_every=args.save_every,
-                keep=args.average,
-            )
-    except FloatingPointError as error:
-        raise InputError(str(error)) from error
-    if args.average > 1:
-        model.load_state_dict(training.average(checkpoint))
-        count = len(list(checkpoint.glob("weights-*")))
-        say(f"the weights are the mean of those at the last {count} checkpoints")
-    return history
+    return translator
 
 
 def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.Transformer:
@@ -315,29 +190,12 @@ def new_batches(
     return Batches(pairs, max_tokens=args.max_tokens, seed=args.seed, **ids)
 
 
-def new_schedule(args: argparse.Namespace) -> optim.Schedule:
-    """The schedule by its name, scaled so that its peak is --lr."""
-    shape: optim.Schedule
-    match args.schedule:
-        case "noam":
-            noam = optim.noam(1, args.warmup)
-            peak = noam(args.warmup)
-            shape = lambda step: noam(step) / peak  # noqa: E731
-        case "linear":
-            shape = optim.linear(args.warmup, args.steps)
-        case "cosine":
-            shape = optim.cosine(args.warmup, args.steps)
-        case _:
-            shape = optim.constant()
-    return lambda step: args.lr * shape(step)
-
-
 def new_look(
     translator: Translator,
     valid: Sequence[tuple[list[int], list[int]]] | None,
     samples: Sequence[tuple[str, str]],
     say: Say,
-) -> Callable[[Any], dict[str, float]]:
+) -> Look:
     """What fit's `evaluate` does: the samples, and the loss on the ids of --valid, returned."""
     tokenizer = translator.tokenizer
 

@@ -12,7 +12,7 @@ from tinyfm import models, pretrained
 from tinyfm.backend import to_numpy
 from tinyfm.data import evaluation_batches
 from tinyfm.errors import InputError
-from tinyfm.text import Tokenizer
+from tinyfm.tokenizer import Tokenizer
 
 BATCH_TOKENS = 4000  # of source and target together, in one batch of translations
 MORE = 50  # subwords, by which a translation may be longer than any that was learnt
@@ -37,13 +37,15 @@ class Translator:
     @classmethod
     def load(cls, folder: str | Path, device: str) -> Translator:
         """The translator that `save` has written; InputError names what does not fit."""
-        model = pretrained.load(folder)
+        model = pretrained.load(Path(folder))  # as text it may name one of the hub's
         if not isinstance(model, models.Transformer):
             raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
         for name, array in model.state_dict().items():
             if not np.isfinite(array).all():  # save_pretrained writes such weights when forced
                 raise InputError(f"{folder}: the weight {name} is not finite; train the model anew")
         tokenizer = Tokenizer.load(folder)
+        if None in (tokenizer.pad_id, tokenizer.eos_id):
+            raise InputError(f"{folder}: the tokenizer has no token for padding or for the end")
         if len(tokenizer) != model.config.vocab_size:
             raise InputError(
                 f"{folder}: the tokenizer has {len(tokenizer)} subwords and the model "

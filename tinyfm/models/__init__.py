@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tinyfm.errors import InputError
 from tinyfm.models.bert import (
     BertConfig,
     BertForMaskedLM,
@@ -34,7 +35,7 @@ from tinyfm.models.roberta import (
 )
 from tinyfm.models.transformer import Transformer, TransformerConfig
 from tinyfm.nn import without_memory
-from tinyfm.pretrained import class_of
+from tinyfm.pretrained import PreTrainedModel, class_of
 
 __all__ = [
     "BertConfig",
@@ -65,6 +66,7 @@ __all__ = [
     "Transformer",
     "TransformerConfig",
     "num_parameters",
+    "with_head",
 ]
 
 
@@ -76,3 +78,20 @@ def num_parameters(config: Any, cls: type | None = None) -> int:
     with without_memory():
         model = (cls or class_of(config))(config)
     return sum(p.size for p in model.parameters() if p.requires_grad)
+
+
+def with_head(model_type: str, head: str) -> type[PreTrainedModel]:
+    """The class of a family, by config.json's name for it, and a head: "bert", "ForMaskedLM".
+
+    head: the end of the class's name; "Model" for the model without one.
+    InputError: no class has that name.
+    """
+    for cls in list(globals().values()):
+        if (
+            isinstance(cls, type)
+            and issubclass(cls, PreTrainedModel)
+            and cls.config_class.model_type == model_type
+            and cls.__name__.endswith(head)
+        ):
+            return cls
+    raise InputError(f"a model of type {model_type!r} has no class that ends in {head}")

@@ -1,0 +1,321 @@
+"""Vectors of sentences and words, and what is near to what.
+
+    python -m tinyfm.demos.embed                    learns from generated sentences, in English
+    python -m tinyfm.demos.embed --model FOLDER --text "A man plays." --text "Somebody plays."
+    python -m tinyfm.demos.embed --model FOLDER --text "A man plays." --search lines.txt
+    python -m tinyfm.demos.embed --model FOLDER --word bank --text "..." --text "..."
+    python -m tinyfm.demos.embed --model FOLDER --word bank
+    python -m tinyfm.demos.embed --model FOLDER --test pairs.tsv
+    python -m tinyfm.demos.embed --model FOLDER < lines.txt > vectors.tsv
+
+Two texts: the cosine of their vectors; the mean over the subwords, which padding does not change.
+--search: the lines of a file that are nearest to the text. A word in two texts: the cosine of its
+vectors there; a word alone: its neighbours in the table of embeddings. --test: how well the cosines
+follow the scores of a file with sentence1, sentence2 and score. A training, which fills in hidden
+words, replaces what is in its folder (--save).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tinyfm
+from tinyfm import metrics, models
+from tinyfm.backend import to_numpy
+from tinyfm.data import ExampleBatches
+from tinyfm.demos import cli, similar
+from tinyfm.demos.encoders import (
+    longest,
+    new_config,
+    new_example,
+    new_model,
+    new_optimizer,
+    open_model,
+    outputs,
+    size_options,
+)
+from tinyfm.demos.learning import CHECKPOINT, Option, Say, Training, learn
+from tinyfm.demos.pretraining import Hide
+from tinyfm.demos.records import Records, read_classification
+from tinyfm.demos.similar import Scored
+from tinyfm.errors import InputError
+from tinyfm.models.heads import mean_pool
+from tinyfm.text import read_lines
+from tinyfm.tokenizer import Encoding, Tokenizer
+
+TRAINING = Training(
+    kinds=("",),
+    options={
+        "steps": Option(cli.positive_int, (600,), "optimizer steps"),
+        **size_options(1, vocab_size=(1000,)),
+        "max_length": Option(cli.positive_int, (64,), "subwords in a text"),
+        "max_tokens": Option(cli.positive_int, (2000,), "tokens in a batch, padding included"),
+        "warmup": Option(cli.positive_int, (60,), "steps until the learning rate is at its peak"),
+        "lr": Option(cli.positive_float, (1e-3,), "peak learning rate"),
+        "clip": Option(cli.positive_float, (1.0,), "limit of the gradient's norm"),
+        "dropout": Option(cli.probability, (0.1,), "share of the activations left out"),
+    },
+    schedules=("linear",),
+    remembered={},
+)
+
+
+def new_parser() -> cli.Parser:
+    parser = cli.Parser(
+        prog="embed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    work = parser.add_argument_group("what to do")
+    work.add_argument(
+        "--model",
+        type=cli.folder,
+        metavar="FOLDER",
+        help="use a saved model, or a published one, instead of training one",
+    )
+    work.add_argument(
+        "--save",
+        type=cli.folder,
+        metavar="FOLDER",
+        default="embedder",
+        help="where the trained model goes (default: %(default)s)",
+    )
+    work.add_argument(
+        "--resume", action="store_true", help="go on with the training in the --save folder, with "
+        "its options; --steps may be more",
+    )  # fmt: skip
+    work.add_argument(
+        "--text", type=cli.text, action="append", metavar="TEXT", help="a sentence; twice: their "
+        "similarity; once, without --search and --word: its vector",
+    )  # fmt: skip
+    work.add_argument(
+        "--search", metavar="FILE", help="show the lines of this file (may be .gz) that are "
+        "nearest to --text, or to each line of standard input",
+    )  # fmt: skip
+    work.add_argument(
+        "--word", type=cli.text, metavar="WORD", help="compare this word in two --text, or show "
+        "its neighbours in the table of embeddings",
+    )  # fmt: skip
+    work.add_argument(
+        "--test", metavar="FILE", help="score the similarity of the pairs in this file: JSON lines "
+        "or tab-separated columns sentence1, sentence2, score (or label)",
+    )  # fmt: skip
+    work.add_argument(
+        "--top-k", type=cli.positive_int, default=5, metavar="K", help="lines or words that are "
+        "shown (default: %(default)s)",
+    )  # fmt: skip
+    TRAINING.add_options(parser)
+    cli.add_common_options(parser)
+    parser.set_defaults(seed=None)
+    return parser
+
+
+def main(args: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    check(args)
+    device = cli.choose_device(args)
+    asked = args.text or args.word or args.search
+    quiet = bool(asked) or (args.model is not None and not args.test)
+
+    def say(message: str) -> None:  # around the progress line, where there is one
+        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+
+    pairs = read_scores(args.test) if args.test else None
+    lines = [line for line in read_lines(args.search) if line.strip()] if args.search else []
+    if args.model is not None:
+        model, tokenizer = open_model(args.model, "Model")
+        embedder = Embedder(model.to(device), tokenizer)
+    else:
+        embedder = train(args, device, say)
+        pairs = pairs or similar.pairs()
+    if pairs is not None:
+        say(f"{args.test or 'generated pairs'}: {score(embedder, pairs)}")
+    if args.word is not None:
+        show_word(embedder, args)
+    elif args.search:
+        search(embedder, lines, args)
+    elif args.text is not None and len(args.text) == 2:
+        print(f"{cosines(*embedder(args.text, ['--text'] * 2)[:, None])[0]:.4f}")
+    elif args.text is not None:
+        print_vector(embedder, args.text[0], "--text")
+    elif args.model is not None and not args.test:
+        cli.answer_lines(lambda line, where: print_vector(embedder, line, where))
+
+
+def check(args: argparse.Namespace) -> None:
+    """Options that exclude or need each other."""
+    given = [name for name in TRAINING.options if getattr(args, name) is not None]
+    if args.model is not None and (given or args.resume):
+        name = given[0] if given else "resume"
+        raise InputError(f"--{name.replace('_', '-')} is for a training: leave --model out")
+    count = len(args.text or ())
+    if count > 2:
+        raise InputError(f"--text is given {count} times; give one text or two")
+    if args.word is not None and count == 1:
+        raise InputError("--word is compared in two texts: give --text twice, or not at all")
+    if args.search and (count == 2 or args.word is not None):
+        raise InputError("--search takes one --text and no --word")
+
+
+# -- vectors ---------------------------------------------------------------------------------------
+
+
+class Embedder:
+    """Vectors of texts: the mean over the subwords, special ones included, of the last layer."""
+
+    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    def __call__(self, texts: Sequence[str], where: Sequence[str] | None = None) -> np.ndarray:
+        """(N, d) float32; where: how an error names each text."""
+        vectors: list[Any] = [None] * len(texts)
+        examples = [new_example(e, self.model) for e in self.encode(texts, where)]
+        for indexes, batch, output in outputs(self.model, examples):
+            pooled = mean_pool(output.last_hidden_state, batch["attention_mask"])
+            for i, vector in zip(indexes, to_numpy(pooled.data), strict=True):
+                vectors[i] = vector
+        return np.array(vectors)
+
+    def encode(self, texts: Sequence[str], where: Sequence[str] | None = None) -> list[Encoding]:
+        """The texts' subwords; InputError for a text that is too long for the model."""
+        encodings, limit = self.tokenizer.encode_all(texts), longest(self.model)
+        for i, encoding in enumerate(encodings):
+            if len(encoding.ids) > limit:
+                name = where[i] if where is not None else f"text {i + 1}"
+                raise InputError(
+                    f"{name}: {len(encoding.ids)} subwords with the special ones, and the model "
+                    f"takes {limit}; cut the text"
+                )
+        return encodings
+
+    def of_word(self, word: str, text: str, where: str) -> np.ndarray:
+        """(d,) the mean over the subwords of a word where it first stands in a text."""
+        (encoding,) = self.encode([text], [where])
+        start = text.lower().find(word.lower())
+        if start < 0:
+            raise InputError(f"{where}: {word!r} is not in {text!r}; give texts that hold it")
+        end = start + len(word)
+        rows = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
+        with self.model.evaluating():
+            batch = {k: np.array([v]) for k, v in new_example(encoding, self.model).items()}
+            hidden = to_numpy(self.model(**batch).last_hidden_state.data)[0]
+        return hidden[rows].mean(axis=0)
+
+    def neighbours(self, word: str, top_k: int) -> list[tuple[str, float]]:
+        """The subwords whose rows in the table of embeddings are nearest to the word's."""
+        table = to_numpy(self.model.embeddings.word.weight.data)
+        pieces = self.tokenizer.encode(word)
+        own = [i for i, w in zip(pieces.ids, pieces.word_ids, strict=True) if w is not None]
+        if not own or own == [self.tokenizer.unk_id]:
+            raise InputError(f"--word {word!r}: the vocabulary has nothing of it; give another")
+        near = cosines(table[own].mean(axis=0)[None], table)
+        leave_out = {*own, *self.tokenizer.special_ids}
+        best = [int(i) for i in np.argsort(-near, kind="stable") if i not in leave_out][:top_k]
+        return [(str(self.tokenizer.id_to_token(i)), float(near[i])) for i in best]
+
+
+def cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """(N,) the cosines of the rows of x and y, (N, d) or (1, d); 0 where a row is zero."""
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
+    return (x * y).sum(axis=-1) / np.where(norms == 0, 1, norms)
+
+
+# -- what is asked ---------------------------------------------------------------------------------
+
+
+def show_word(embedder: Embedder, args: argparse.Namespace) -> None:
+    if args.text is None:
+        for token, near in embedder.neighbours(args.word, args.top_k):
+            print(f"{near:.4f}\t{token}")
+        return
+    a, b = (embedder.of_word(args.word, text, "--text") for text in args.text)
+    print(f"{cosines(a[None], b[None])[0]:.4f}")
+
+
+def search(embedder: Embedder, lines: Sequence[str], args: argparse.Namespace) -> None:
+    """The nearest lines of a file, to --text or to each line of standard input."""
+    if not lines:
+        raise InputError(f"{args.search}: every line is blank; give a file of texts")
+    found = embedder(lines, [f"{args.search}: line {i + 1}" for i in range(len(lines))])
+
+    def answer(text: str, where: str) -> None:
+        near = cosines(embedder([text], [where]), found)
+        for i in np.argsort(-near, kind="stable")[: args.top_k]:
+            print(f"{near[i]:.4f}\t{lines[i]}")
+        if args.text is None:
+            print()
+
+    if args.text is not None:
+        answer(args.text[0], "--text")
+    else:
+        cli.answer_lines(answer)
+
+
+def print_vector(embedder: Embedder, text: str, where: str) -> None:
+    print("\t".join(f"{x:.6g}" for x in embedder([text], [where])[0]))
+
+
+def read_scores(path: str) -> list[Scored]:
+    records: Records[Any] = read_classification(path, regression=True)
+    if any(len(getattr(record, "texts", ())) != 2 for record in records):
+        raise InputError(f"{path}: no pairs; give the columns sentence1, sentence2 and score")
+    return [Scored(r.texts[0], r.texts[1], r.label) for r in records]
+
+
+def score(embedder: Embedder, pairs: Sequence[Scored]) -> str:
+    a, b, given = zip(*pairs, strict=True)
+    near = cosines(embedder(a), embedder(b))
+    return (
+        f"Pearson {metrics.pearson(given, near):.6f}, Spearman "
+        f"{metrics.spearman(given, near):.6f} ({len(pairs)} pairs)"
+    )
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+def train(args: argparse.Namespace, device: str, say: Say) -> Embedder:
+    """A small model of hidden words; its vectors are those of its last layer."""
+    TRAINING.settle(args, lambda args: 0)
+    sentences = similar.sentences()
+    tinyfm.manual_seed(args.seed)
+    if args.resume:
+        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
+    else:
+        tokenizer = Tokenizer.train_wordpiece(sentences, args.vocab_size)
+    model = new_model(models.BertForMaskedLM, new_config(args, tokenizer)).to(device)
+    encodings = tokenizer.encode_all(sentences, max_length=args.max_length)
+    examples = [
+        {"input_ids": e.ids, "special": [int(word is None) for word in e.word_ids]}
+        for e in encodings
+    ]
+    ids = {"pad_id": tokenizer.pad_id, "seed": args.seed}
+    hide = Hide(tokenizer, "roberta")
+    batches = ExampleBatches(examples, max_tokens=args.max_tokens, change=hide, **ids)
+    embedder, tests = Embedder(model.bert, tokenizer), similar.pairs()
+
+    def look(_: Any) -> dict[str, float]:
+        say(f"  {score(embedder, tests)}")
+        return {}
+
+    def save(folder: Path) -> None:
+        model.save_pretrained(folder)
+        tokenizer.save(folder)
+
+    with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
+        count = sum(p.size for p in model.parameters())
+        say(f"{len(sentences)} sentences, {len(tokenizer)} subwords, {count:,} parameters")
+        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+    return embedder
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(main, new_parser()))

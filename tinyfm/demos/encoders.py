@@ -1,0 +1,113 @@
+"""What the commands around BERT share: sizes, new models, opened ones, examples, the optimizer."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tinyfm import models, optim, pretrained
+from tinyfm.data import Example, example_batches
+from tinyfm.demos import cli
+from tinyfm.demos.learning import Option
+from tinyfm.errors import InputError
+from tinyfm.tokenizer import Encoding, Tokenizer
+
+BATCH_TOKENS = 4000  # in one batch, where nothing is learnt
+
+
+def size_options(kinds: int, **changes: Any) -> dict[str, Option]:
+    """The options of a model that is made anew; changes: other defaults, one for each kind."""
+    sizes = {
+        "vocab_size": (cli.positive_int, 4000, "subwords to learn"),
+        "hidden_size": (cli.positive_int, 128, "width of the model"),
+        "layers": (cli.positive_int, 2, "layers"),
+        "heads": (cli.positive_int, 4, "attention heads"),
+        "ffn": (cli.positive_int, 512, "width of the feed-forward networks"),
+    }
+    return {
+        name: Option(kind, changes.get(name, (default,) * kinds), meaning)
+        for name, (kind, default, meaning) in sizes.items()
+    }
+
+
+def new_config(args: argparse.Namespace, tokenizer: Tokenizer, **more: Any) -> models.BertConfig:
+    """A BERT of the sizes in args."""
+    if args.hidden_size % args.heads:
+        raise InputError(
+            f"--hidden-size {args.hidden_size} is not a multiple of --heads {args.heads}"
+        )
+    return models.BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=args.hidden_size,
+        num_hidden_layers=args.layers,
+        num_attention_heads=args.heads,
+        intermediate_size=args.ffn,
+        max_position_embeddings=args.max_length,
+        initializer_range=0.02 * (768 / args.hidden_size) ** 0.5,
+        hidden_dropout_prob=args.dropout,
+        attention_probs_dropout_prob=args.dropout,
+        pad_token_id=tokenizer.pad_id,
+        **more,
+    )
+
+
+def new_model(cls: type, config: models.BertConfig) -> Any:
+    """A model with random weights; a size that the memory does not hold is an InputError."""
+    try:
+        return cls(config)
+    except MemoryError as error:
+        raise InputError(
+            f"--hidden-size {config.hidden_size}, --ffn {config.intermediate_size}, --layers "
+            f"{config.num_hidden_layers}: the model does not fit into the memory; make it smaller"
+        ) from error
+
+
+def open_model(folder: str, *heads: str, **config: Any) -> tuple[Any, Tokenizer]:
+    """The model in a folder with a head, new or its own, and the tokenizer.
+
+    heads: ends of class names, as ForMaskedLM ("Model" for none); of several that of the model's
+        own class is taken, or else the first.
+    InputError: what cannot be opened, has no such head, or does not fit together.
+    """
+    values = pretrained.read_config(pretrained.resolve(folder))
+    own = [head for head in heads for name in values["architectures"] if name.endswith(head)]
+    cls = models.with_head(str(values.get("model_type")), (*own, *heads)[0])
+    model = cls.from_pretrained(folder, **config)
+    for name, array in model.state_dict().items():
+        if not np.isfinite(array).all():  # save_pretrained writes such weights when forced
+            raise InputError(f"{folder}: the weight {name} is not finite; train the model anew")
+    return model, pretrained.load_tokenizer(folder, model)
+
+
+def longest(model: Any) -> int:
+    """How many tokens a text may have, special ones included."""
+    table, config = model.config.max_position_embeddings, model.config
+    return table - (config.pad_token_id + 1 if config.switches().positions_skip_padding else 0)
+
+
+def new_example(encoding: Encoding, model: Any, **more: Any) -> Example:
+    """An encoded text as the model's input, with more fields such as labels."""
+    example: dict[str, Any] = {"input_ids": encoding.ids}
+    if model.config.switches().segments > 1:
+        example["token_type_ids"] = encoding.type_ids
+    return example | more
+
+
+def outputs(
+    model: Any, examples: Sequence[Example], max_tokens: int = BATCH_TOKENS
+) -> Iterator[tuple[np.ndarray, dict[str, Any], Any]]:
+    """(indexes, batch, the model's output), in batches over all examples; nothing is recorded."""
+    pad_id = model.config.pad_token_id
+    with model.evaluating():
+        for indexes, batch in example_batches(examples, max_tokens=max_tokens, pad_id=pad_id):
+            yield indexes, batch, model(**batch)
+
+
+def new_optimizer(model: Any) -> optim.AdamW:
+    """BERT's: decay of the matrices, none of norms and biases (appendix A.2)."""
+    return optim.AdamW(
+        model.parameters(), lr=1.0, eps=1e-6, weight_decay=0.01, decay=lambda p: p.ndim > 1
+    )

@@ -1,0 +1,318 @@
+"""Pretrain a small BERT on texts, and let it fill in hidden words.
+
+    python -m tinyfm.demos.fill_mask                learns from Python's own manual, in English
+    python -m tinyfm.demos.fill_mask --model FOLDER --text "The [MASK] statement is used to ..."
+    python -m tinyfm.demos.fill_mask --model FOLDER < lines.txt      (on a terminal: a prompt)
+    python -m tinyfm.demos.fill_mask --corpus korean --text "나는 아침에 [MASK] 먹었다."
+    python -m tinyfm.demos.fill_mask --corpus FILE  a sentence a line, blank lines part documents
+    python -m tinyfm.demos.fill_mask --recipe both  BERT's and RoBERTa's recipe beside each other
+
+A tenth of the documents is held out, and every score is taken there. A training replaces what is in
+its folder (--save); with --recipe both there is a folder in it for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tinyfm
+from tinyfm.backend import to_numpy
+from tinyfm.data import Example
+from tinyfm.demos import cli, documents
+from tinyfm.demos.encoders import (
+    longest,
+    new_config,
+    new_example,
+    new_model,
+    new_optimizer,
+    open_model,
+    size_options,
+)
+from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
+from tinyfm.demos.pretraining import RECIPES, Scores, encode, hidden_once, new_batches, score
+from tinyfm.errors import InputError
+from tinyfm.tokenizer import Tokenizer
+
+# Of each option what fits Python's manual, the Korean sentences, and a file.
+KINDS = ("", "with --corpus korean", "with a file")
+TRAINING = Training(
+    kinds=KINDS,
+    options={
+        "steps": Option(cli.positive_int, (1000, 1000, 4000), "optimizer steps"),
+        **size_options(3, vocab_size=(3000, 3000, 8000), layers=(3, 2, 4)),
+        "max_length": Option(cli.positive_int, (64, 32, 128), "subwords in a text"),
+        "max_tokens": Option(cli.positive_int, (2000,) * 3, "tokens in a batch, with padding"),
+        "accumulate": Option(cli.positive_int, (1,) * 3, "batches that make one step"),
+        "warmup": Option(
+            cli.positive_int, (100, 100, 400), "steps until the learning rate is at its peak"
+        ),
+        "lr": Option(cli.positive_float, (1e-3,) * 3, "peak learning rate"),
+        "clip": Option(cli.positive_float, (1.0,) * 3, "limit of the gradient's norm"),
+        "dropout": Option(cli.probability, (0.1,) * 3, "share of the activations left out"),
+    },
+    schedules=("linear",) * 3,
+    remembered={
+        "corpus": lambda value: value is None or isinstance(value, str),
+        "recipe": lambda value: value in RECIPES,
+    },
+)
+SAMPLES = 3  # held-out sentences that are shown with a word hidden
+
+
+def new_parser() -> cli.Parser:
+    parser = cli.Parser(
+        prog="fill_mask",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    work = parser.add_argument_group("what to do")
+    work.add_argument(
+        "--corpus", metavar="FILE", help="learn from this text (one sentence a line, a blank line "
+        'between documents; may be .gz), or "korean": the embedded Korean sentences',
+    )  # fmt: skip
+    work.add_argument(
+        "--recipe", choices=(*RECIPES, "both"), help="bert: next sentences are asked for, words "
+        "are hidden once; roberta: they are not, words are hidden anew each time; both: one after "
+        "the other, and a table (default: bert; with --corpus korean, which has no documents, "
+        "roberta)",
+    )  # fmt: skip
+    work.add_argument(
+        "--model",
+        type=cli.folder,
+        metavar="FOLDER",
+        help="use a saved model, or a published one, instead of training one",
+    )
+    work.add_argument(
+        "--save",
+        type=cli.folder,
+        metavar="FOLDER",
+        default="masked-model",
+        help="where the trained model goes (default: %(default)s)",
+    )
+    work.add_argument(
+        "--resume", action="store_true", help="go on with the training in the --save folder, with "
+        "its options; --steps may be more",
+    )  # fmt: skip
+    work.add_argument(
+        "--text", type=cli.text, metavar="TEXT", help="fill each [MASK] (or <mask>) in this; "
+        "without it, after --model, in each line of standard input, or what is typed at a prompt",
+    )  # fmt: skip
+    work.add_argument(
+        "--top-k", type=cli.positive_int, default=5, metavar="K", help="words that are shown for "
+        "each place (default: %(default)s)",
+    )  # fmt: skip
+    TRAINING.add_options(parser)
+    cli.add_common_options(parser)
+    parser.set_defaults(seed=None)
+    return parser
+
+
+def main(args: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    if args.model is not None and (args.corpus or args.recipe or args.resume):
+        raise InputError("--model uses a saved model, --corpus, --recipe and --resume make one")
+    given = [name for name in TRAINING.options if getattr(args, name) is not None]
+    if args.model is not None and given:
+        raise InputError(f"--{given[0].replace('_', '-')} is for a training: leave --model out")
+    device = cli.choose_device(args)
+
+    def say(message: str) -> None:  # around the progress line, where there is one
+        tqdm.write(message, file=sys.stdout if args.text is None else sys.stderr)
+
+    if args.model is not None:
+        model, tokenizer = open_model(args.model, "ForMaskedLM")
+        filler = Filler(model.to(device), tokenizer)
+    else:
+        filler = train_all(args, device, say)
+    if args.text is not None:
+        print_fills(filler, args.text, "--text", args.top_k)
+    elif args.model is not None:
+        cli.answer_lines(lambda line, where: print_fills(filler, line, where, args.top_k))
+
+
+# -- training --------------------------------------------------------------------------------------
+
+
+def train_all(args: argparse.Namespace, device: str, say: Say) -> Filler:
+    """One training, or with --recipe both two and a table of their scores; the first's filler."""
+    if args.recipe != "both":
+        filler, _ = train(args, device, say)
+        return filler
+    done: dict[str, tuple[Filler, Scores]] = {}
+    for recipe in RECIPES:
+        say(f"recipe {recipe}")
+        folder = str(Path(args.save) / recipe)
+        own = argparse.Namespace(**vars(args) | {"recipe": recipe, "save": folder})
+        done[recipe] = train(own, device, say)
+    say(f"{'recipe':8}  {'masks':7}  {'MLM loss':>8}  {'MLM accuracy':>12}  {'NSP accuracy':>12}")
+    for recipe, (_, scores) in done.items():
+        masks = "dynamic" if RECIPES[recipe].dynamic else "static"
+        follows = "-" if scores.next_sentence is None else f"{scores.next_sentence:.1%}"
+        say(f"{recipe:8}  {masks:7}  {scores.loss:8.3f}  {scores.masked_lm:12.1%}  {follows:>12}")
+    return done["bert"][0]
+
+
+def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scores]:
+    """Learn a vocabulary and a model; saved to --save, also on Ctrl-C."""
+    TRAINING.settle(args, lambda args: {None: 0, "korean": 1}.get(args.corpus, 2))
+    args.recipe = args.recipe or ("roberta" if args.corpus == "korean" else "bert")
+    recipe = RECIPES[args.recipe]
+    train_texts, held_out = read_corpus(args)
+    tinyfm.manual_seed(args.seed)
+    if args.resume:
+        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
+    else:
+        lines = [sentence for document in train_texts for sentence in document]
+        tokenizer = Tokenizer.train_wordpiece(lines, args.vocab_size)
+    model = new_model(recipe.cls, new_config(args, tokenizer)).to(device)
+    batches = new_batches(
+        encode(train_texts, tokenizer),
+        tokenizer,
+        args.recipe,
+        args.max_length,
+        args.max_tokens,
+        args.seed,
+    )
+    tests = hidden_once(
+        encode(held_out, tokenizer), tokenizer, recipe.pairs, args.max_length, 1, seed=0
+    )
+    filler = Filler(model, tokenizer)
+    samples = new_samples(held_out, filler)
+    look = new_look(filler, tests, samples, args.top_k, say)
+
+    def save(folder: Path) -> None:
+        model.save_pretrained(folder)
+        tokenizer.save(folder)
+
+    with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
+        count = sum(p.size for p in model.parameters())
+        say(
+            f"{len(train_texts)} documents, {sum(map(len, train_texts))} sentences, "
+            f"{len(tokenizer)} subwords, {count:,} parameters, {len(batches)} batches an epoch, "
+            f"{batches.padding_share():.1%} padding"
+        )
+        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+    scores = score(model, tests)
+    say(f"{len(held_out)} held-out documents: {scores}")
+    return filler, scores
+
+
+def read_corpus(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
+    """The documents to learn from, and those that are held out."""
+    if args.corpus == "korean":
+        if args.recipe == "bert":
+            raise InputError(
+                "--corpus korean has single sentences and no documents, so that there is no next "
+                "sentence to ask for; take --recipe roberta"
+            )
+        found = documents.korean()
+    elif args.corpus is None:
+        found = documents.python_manual()
+    else:
+        found = documents.read(args.corpus)
+    train_texts, held_out = documents.split(found)
+    if not held_out:
+        raise InputError(
+            f"{args.corpus}: one document, and none to hold out; put a blank line between documents"
+        )
+    return train_texts, held_out
+
+
+def new_look(
+    filler: Filler, tests: Sequence[Example], samples: Sequence[str], top_k: int, say: Say
+) -> Look:
+    """What fit's `evaluate` does: the samples, and the scores on what is held out, returned."""
+
+    def look(model: Any) -> dict[str, float]:
+        for text in samples:
+            (fills,) = filler(text, top_k, "the sample")
+            say(f"  {text} -> {', '.join(fill.token for fill in fills)}")
+        scores = score(model, tests)
+        say(f"  {scores}")
+        return {"validation_loss": scores.loss, "masked_lm_accuracy": scores.masked_lm}
+
+    return look
+
+
+def new_samples(held_out: Sequence[Sequence[str]], filler: Filler) -> list[str]:
+    """Some held-out sentences in which a long word in the middle is hidden."""
+    mask = str(filler.tokenizer.id_to_token(filler.tokenizer.mask_id))
+    samples = []
+    for document in held_out:
+        for sentence in document:
+            words = sentence.split()
+            middle = range(1, len(words) - 1)
+            if 6 <= len(words) <= 14 and any(words[i].isalpha() for i in middle):
+                place = max((i for i in middle if words[i].isalpha()), key=lambda i: len(words[i]))
+                samples.append(" ".join([*words[:place], mask, *words[place + 1 :]]))
+                break
+    return samples[:SAMPLES]
+
+
+# -- filling ---------------------------------------------------------------------------------------
+
+
+class Fill(NamedTuple):
+    token: str
+    probability: float
+
+
+class Filler:
+    """Fills hidden places in texts by a model of masked words."""
+
+    def __init__(self, model: Any, tokenizer: Tokenizer) -> None:
+        if tokenizer.mask_id is None:
+            raise InputError("the tokenizer has no [MASK] token; take a model of hidden words")
+        self.model, self.tokenizer = model, tokenizer
+
+    def __call__(self, text: str, top_k: int, where: str) -> list[list[Fill]]:
+        """For each [MASK] or <mask> the top_k tokens, best first; places do not see each other.
+
+        InputError, naming the text by `where`: nothing is hidden, or it is too long.
+        """
+        mask = str(self.tokenizer.id_to_token(self.tokenizer.mask_id))
+        for name in ("[MASK]", "<mask>"):
+            text = text.replace(name, mask)
+        encoding = self.tokenizer.encode(text, special_tokens=True)
+        places = [i for i, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
+        if not places:
+            raise InputError(f"{where}: no {mask} in {text!r}; put it where a word is wanted")
+        if len(encoding.ids) > longest(self.model):
+            raise InputError(
+                f"{where}: {len(encoding.ids)} subwords with the special ones, and the model takes "
+                f"{longest(self.model)}; cut the text"
+            )
+        batch = {k: np.array([v]) for k, v in new_example(encoding, self.model).items()}
+        with self.model.evaluating():
+            output = self.model(**batch)
+            asks = hasattr(self.model, "next_sentence")
+            logits = to_numpy((output.prediction_logits if asks else output.logits).data)[0]
+        return [self._best(logits[place].astype(np.float64), top_k) for place in places]
+
+    def _best(self, logits: np.ndarray, top_k: int) -> list[Fill]:
+        weights = np.exp(logits - logits.max())
+        best = np.argsort(-weights, kind="stable")[:top_k]
+        tokens = (str(self.tokenizer.id_to_token(i)) for i in best)
+        return [
+            Fill(t, float(w)) for t, w in zip(tokens, weights[best] / weights.sum(), strict=True)
+        ]
+
+
+def print_fills(filler: Filler, text: str, where: str, top_k: int) -> None:
+    """A line for each fill: probability, tab, token; a blank line between places."""
+    for i, fills in enumerate(filler(text, top_k, where)):
+        if i:
+            print()
+        for token, probability in fills:
+            print(f"{probability:.3f}\t{token}")
+
+
+if __name__ == "__main__":
+    sys.exit(cli.run(main, new_parser()))

@@ -1,0 +1,105 @@
+"""Generated sentences for the embed command, and pairs of them whose likeness follows a rule.
+
+A sentence tells who does what to which thing, and where:
+
+    the cat eats the apple in the kitchen
+
+Each word comes from a group of words that do the same: cats and dogs eat and follow, teachers and
+doctors eat and write. Only groups that go together meet in a sentence, so that
+the company of a word tells its group. Two sentences are as alike as their four parts are: 1 for the
+same word, a half for two of one group, 0 else, and the sum of the parts (0 to 4) is the score.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tinyfm.demos.dice import Dice
+
+WHO = {
+    "animals": ("cat", "dog", "horse", "rabbit", "fox", "bear"),
+    "people": ("teacher", "doctor", "farmer", "sailor", "painter", "judge"),
+}
+THINGS = {
+    "food": ("apple", "carrot", "cake", "fish", "soup", "pear"),
+    "writings": ("letter", "poem", "book", "report", "story", "song"),
+    "vehicles": ("car", "bus", "truck", "bicycle", "boat", "train"),
+}
+DEEDS = {
+    "eating": ("eats", "tastes", "swallows", "smells"),
+    "moving": ("follows", "passes", "watches", "hears"),
+    "writing": ("reads", "writes", "copies", "burns"),
+    "owning": ("drives", "repairs", "sells", "paints"),
+}
+# Who does what to which things.
+CAN = {
+    "animals": (("eating", "food"), ("moving", "vehicles")),
+    "people": (("eating", "food"), ("writing", "writings"), ("owning", "vehicles")),
+}
+PLACES = {
+    "inside": ("in the kitchen", "in the hall", "in the office", "in the cellar"),
+    "outside": ("in the garden", "at the river", "in the field", "on the beach"),
+}
+SENTENCES, PAIRS = 3000, 500
+
+
+class Scored(NamedTuple):
+    """Two sentences, and how alike they are, on any scale."""
+
+    a: str
+    b: str
+    score: float
+
+
+class Part(NamedTuple):
+    """A word, or words, and the group that it is of."""
+
+    words: str
+    group: str
+
+
+Sentence = tuple[Part, ...]
+
+
+def sentences(count: int = SENTENCES, seed: int = 0) -> list[str]:
+    """Different sentences; the same seed gives the same ones."""
+    dice, found = Dice(seed), dict[str, None]()
+    while len(found) < count:
+        found[_text(_draw(dice))] = None
+    return list(found)
+
+
+def pairs(count: int = PAIRS, seed: int = 1) -> list[Scored]:
+    """Pairs of all degrees of likeness: parts of one group become the same word by chance."""
+    dice, found = Dice(seed), list[Scored]()
+    while len(found) < count:
+        a, b = _draw(dice), _draw(dice)
+        keep = dice.one((0.0, 0.3, 0.6, 0.9))
+        parts = zip(a, b, strict=True)
+        b = tuple(x if x.group == y.group and dice.chance(keep) else y for x, y in parts)
+        found.append(Scored(_text(a), _text(b), likeness(a, b)))
+    return found
+
+
+def likeness(a: Sentence, b: Sentence) -> float:
+    """0 to 4 by the rule above."""
+    parts = zip(a, b, strict=True)
+    return sum(1.0 if x == y else 0.5 if x.group == y.group else 0.0 for x, y in parts)
+
+
+def _draw(dice: Dice) -> Sentence:
+    """Who, the deed, the thing, the place."""
+    who = dice.one(tuple(WHO))
+    deed, things = dice.one(CAN[who])
+    where = dice.one(tuple(PLACES))
+    return (
+        Part(dice.one(WHO[who]), who),
+        Part(dice.one(DEEDS[deed]), deed),
+        Part(dice.one(THINGS[things]), things),
+        Part(dice.one(PLACES[where]), where),
+    )
+
+
+def _text(parts: Sentence) -> str:
+    who, deed, thing, where = (part.words for part in parts)
+    return f"the {who} {deed} the {thing} {where}"

@@ -1,0 +1,193 @@
+"""Subword vocabularies: learnt from text, or read from the files of a published model.
+
+Each function gives a backend of the `tokenizers` library: how text is normalised and split into
+words, which pieces there are, and what a model's input has around them (the template).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tinyfm.errors import InputError
+from tinyfm.files import read_json
+from tinyfm.text import read_lines
+
+if TYPE_CHECKING:
+    import tokenizers
+
+BPE_SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
+BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LONGEST_WORD = 100  # characters; WordPiece takes a longer word as unknown, as BERT's code does
+
+
+# -- learnt ----------------------------------------------------------------------------------------
+
+
+def learn_bpe(lines: Iterable[str], vocab_size: int, lowercase: bool) -> tokenizers.Tokenizer:
+    """Byte-pair encoding over characters; see `Tokenizer.train`."""
+    import tokenizers as hf
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+    backend = hf.Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    # Lower-casing comes before NFC, because it can leave letters that still compose.
+    backend.normalizer = normalizers.Sequence(
+        ([normalizers.Lowercase()] if lowercase else [])
+        + [
+            normalizers.NFC(),
+            normalizers.Replace(hf.Regex(r"\s+"), " "),
+            normalizers.Strip(),
+        ]
+    )
+    alone = hf.Regex(r"▁?[\p{N}\p{P}\p{S}&&[^▁]]")
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Split(alone, "isolated")]
+    )
+    backend.decoder = decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(BPE_SPECIALS),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_with_text(lines), trainer)
+    return backend
+
+
+def learn_wordpiece(
+    lines: Iterable[str], vocab_size: int, lowercase: bool, strip_accents: bool
+) -> tokenizers.Tokenizer:
+    """BERT's subwords; see `Tokenizer.train_wordpiece`."""
+    from tokenizers import normalizers, trainers
+
+    backend = _wordpiece({}, "[UNK]", lowercase, strip_accents)
+    # Stripping accents takes Korean syllables apart as well; they are put together again.
+    backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.NFC()])
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(BERT_SPECIALS),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_with_text(lines), trainer)
+    _add_bert_template(backend, ("[CLS]", 2), ("[SEP]", 3))
+    return backend
+
+
+def _with_text(lines: Iterable[str]) -> list[str]:
+    lines = [line for line in lines if line.strip()]
+    if not lines:
+        raise InputError("no text to learn a vocabulary from: every line is blank")
+    return lines
+
+
+# -- read ------------------------------------------------------------------------------------------
+
+
+def read_wordpiece(path: Path, options: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """BERT's vocab.txt, one piece a line; options: the content of tokenizer_config.json.
+
+    Without options text is lower-cased and loses its accents, as in bert-base-uncased.  InputError
+    if a special token is missing that every text needs.
+    """
+    vocabulary = {piece: i for i, piece in enumerate(read_lines(path))}
+    unknown, start, end = (
+        special_name(options, role) or usual
+        for role, usual in (("unk", "[UNK]"), ("cls", "[CLS]"), ("sep", "[SEP]"))
+    )
+    _check_has(path, vocabulary, (unknown, start, end))
+    backend = _wordpiece(
+        vocabulary,
+        unknown,
+        lowercase=options.get("do_lower_case", True),
+        strip_accents=options.get("strip_accents"),
+        chinese=options.get("tokenize_chinese_chars", True),
+    )
+    _add_bert_template(backend, (start, vocabulary[start]), (end, vocabulary[end]))
+    return backend
+
+
+def read_byte_level(
+    vocabulary_path: Path, merges_path: Path, options: Mapping[str, Any]
+) -> tokenizers.Tokenizer:
+    """vocab.json and merges.txt of GPT-2, RoBERTa and BART: byte-pair encoding over bytes.
+
+    A vocabulary with <s> and </s> brings RoBERTa's template, one without them none.  InputError if
+    a byte is missing: then it is of another kind (GPT-1's is over characters).
+    """
+    import tokenizers as hf
+    from tokenizers import decoders, models, pre_tokenizers, processors
+
+    vocabulary = read_json(vocabulary_path)
+    _check_has(vocabulary_path, vocabulary, sorted(pre_tokenizers.ByteLevel.alphabet()))
+    backend = hf.Tokenizer(models.BPE(vocabulary, _read_merges(merges_path)))
+    space = bool(options.get("add_prefix_space", False))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    backend.decoder = decoders.ByteLevel()
+    start, end = special_name(options, "cls") or "<s>", special_name(options, "sep") or "</s>"
+    if start in vocabulary and end in vocabulary:
+        backend.post_processor = processors.RobertaProcessing(
+            (end, vocabulary[end]), (start, vocabulary[start]), add_prefix_space=space
+        )
+    mask = special_name(options, "mask") or "<mask>"
+    if mask in vocabulary:  # it stands for a word together with the space before it
+        backend.add_special_tokens([hf.AddedToken(mask, lstrip=True)])
+    return backend
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(read_lines(path), 1):
+        if line and not (number == 1 and line.startswith("#version")):
+            first, _, second = line.partition(" ")
+            if not (first and second):
+                raise InputError(f"{path}:{number}: not two pieces with a space between them")
+            merges.append((first, second))
+    return merges
+
+
+def special_name(options: Mapping[str, Any], role: str) -> str | None:
+    """The special token that tokenizer_config.json names for a role, such as "cls"; or None."""
+    value = options.get(f"{role}_token")
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
+
+
+def _check_has(path: Path, vocabulary: Mapping[str, int], needed: Sequence[str]) -> None:
+    if missing := [token for token in needed if token not in vocabulary]:
+        more = f" and {len(missing) - 3} more" if missing[3:] else ""
+        raise InputError(
+            f"{path}: the vocabulary lacks {', '.join(missing[:3])}{more}; is it of another kind?"
+        )
+
+
+def _wordpiece(
+    vocabulary: Mapping[str, int],
+    unknown: str,
+    lowercase: bool,
+    strip_accents: bool | None,
+    chinese: bool = True,
+) -> tokenizers.Tokenizer:
+    """strip_accents None: if lower-casing.  chinese: each Chinese character is a word."""
+    import tokenizers as hf
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    backend = hf.Tokenizer(
+        models.WordPiece(dict(vocabulary), unk_token=unknown, max_input_chars_per_word=LONGEST_WORD)
+    )
+    backend.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece()
+    return backend
+
+
+def _add_bert_template(
+    backend: tokenizers.Tokenizer, start: tuple[str, int], end: tuple[str, int]
+) -> None:
+    """[CLS] a [SEP], or [CLS] a [SEP] b [SEP] with type 1 from b on (section 3 of BERT)."""
+    from tokenizers import processors
+
+    backend.post_processor = processors.BertProcessing(end, start)

@@ -1,0 +1,761 @@
+"""Subword tokenizers: learnt ones, and those of published models."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tinyfm import InputError
+from tinyfm.subwords import BERT_SPECIALS
+from tinyfm.tokenizer import Tokenizer
+
+LINES = [
+    "나는 사과를 먹었다.",
+    "그녀는 어제 사과를 먹지 않았다.",
+    "Eine alte Frau (78) sagt: »Guten Tag, Frau Groß!«",
+    "Das Café öffnet um 9:30 Uhr; 12 Männer warten <dort>.",
+    "The old man kept saying 'hello' to 3 dogs & 4 cats / birds + $5.",
+] * 2
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer.train(LINES, 300)
+
+
+def error_of(function, *arguments):
+    with pytest.raises(InputError) as caught:
+        function(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+# -- what Tokenizer.train learns -------------------------------------------------------------------
+
+
+def test_special_ids_are_fixed(tokenizer):
+    ids = [tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id, tokenizer.unk_id]
+    assert ids == [0, 1, 2, 3]
+    assert [tokenizer.id_to_token(i) for i in ids] == ["<pad>", "<s>", "</s>", "<unk>"]
+    assert tokenizer.token_to_id("</s>") == 2
+    assert tokenizer.token_to_id("no such token") is None
+    assert tokenizer.id_to_token(len(tokenizer)) is None
+    assert tokenizer.id_to_token(len(tokenizer) - 1) is not None
+
+
+words = st.text(sorted(set("".join(LINES)) - {" "}), min_size=1, max_size=12)
+
+
+@given(st.lists(words, max_size=8).map(" ".join))
+def test_decoding_gives_known_text_back(tokenizer, text):
+    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+
+
+@given(st.lists(words, max_size=8).map(" ".join))
+def test_offsets_and_words_fit_the_text(tokenizer, text):
+    encoding = tokenizer.encode(text)
+    assert "".join(text[start:end] for start, end in encoding.offsets) == text.replace(" ", "")
+    assert encoding.word_ids == sorted(encoding.word_ids)
+    assert len({*map(len, encoding)}) == 1
+
+
+@given(st.text())
+def test_every_text_is_accepted(tokenizer, text):
+    encoding = tokenizer.encode(text)
+    assert set(encoding.ids).isdisjoint({0, 1, 2})
+    assert set(encoding.type_ids) <= {0}
+    tokenizer.decode(encoding.ids)
+
+
+def test_r40_decomposed_korean_is_recomposed(tokenizer):
+    text = "나는 사과를 먹었다."
+    encoding = tokenizer.encode(unicodedata.normalize("NFD", text))
+    assert encoding.ids == tokenizer.encode(text).ids
+    assert 3 not in encoding.ids
+    assert tokenizer.decode(encoding.ids) == text
+
+
+def test_r40_lower_casing_keeps_accents():
+    lower = Tokenizer.train(["Das CAFÉ Café café 안녕"] * 2, 100, lowercase=True)
+    decomposed = unicodedata.normalize("NFD", "Das CAFÉ 안녕")
+    assert lower.decode(lower.encode(decomposed).ids) == "das café 안녕"
+
+
+def test_white_space_is_folded(tokenizer):
+    text = " \u00a0man \t kept\u3000\n"
+    assert tokenizer.encode(text).ids == tokenizer.encode("man kept").ids
+    assert tokenizer.decode(tokenizer.encode(text).ids) == "man kept"
+
+
+def test_signs_and_digits_stand_alone(tokenizer):
+    text = "Frau, Frau. (Frau) 78 + 9"
+    encoding = tokenizer.encode(text)
+    words = {}
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        words[word] = words.get(word, "") + text[start:end]
+    assert [*words.values()] == ["Frau", ",", "Frau", ".", "(", "Frau", *")78+9"]
+    assert tokenizer.encode("Frau.").ids[0] == tokenizer.encode("Frau").ids[0]
+    assert len(tokenizer.encode("Frau.").ids) == 2
+
+
+def test_unknown_characters_become_one_unk(tokenizer):
+    encoding = tokenizer.encode("man 漢字漢")
+    assert [i for i in encoding.ids if i == 3] == [3]
+    assert tokenizer.decode(encoding.ids).strip() == "man"
+
+
+def test_r43_control_text_is_ordinary_text(tokenizer):
+    text = "hello </s> <s> <pad><unk>"
+    plain = tokenizer.encode(text)
+    assert set(plain.ids).isdisjoint({0, 1, 2, 3})
+    assert tokenizer.decode(plain.ids) == text
+    assert tokenizer.encode_batch([text]) == [plain.ids]
+    special = tokenizer.encode(text, special_tokens=True).ids
+    assert special[-4:] == [2, 1, 0, 3]
+    assert tokenizer.encode(text) == plain, "the option lasts for one call"
+
+
+def test_r43_control_text_is_not_learnt_as_a_special():
+    lines = ["a<s>b", "c<s>d", "e<s>f"]  # nothing is frequent but "<s>"
+    ids = Tokenizer.train(lines, 100).encode_batch(lines)
+    assert all(1 not in row for row in ids)
+
+
+def test_pairs_have_types_and_their_own_offsets(tokenizer):
+    encoding = tokenizer.encode("The old man", "alte Frau")
+    first, second = tokenizer.encode("The old man"), tokenizer.encode("alte Frau")
+    assert encoding.ids == first.ids + second.ids
+    assert encoding.type_ids == [0] * len(first.ids) + [1] * len(second.ids)
+    assert encoding.offsets == first.offsets + second.offsets
+
+
+def test_batches_are_single_encodings(tokenizer):
+    assert tokenizer.encode_batch(LINES) == [tokenizer.encode(line).ids for line in LINES]
+    assert tokenizer.encode_batch([]) == []
+
+
+def test_specials_are_not_decoded(tokenizer):
+    ids = tokenizer.encode("old man").ids
+    assert tokenizer.decode([1, *ids, 2, 0, 0]) == "old man"
+
+
+def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):
+    folder = tmp_path / "한국어" / "model"
+    tokenizer.save(folder)
+    loaded = Tokenizer.load(folder)
+    assert len(loaded) == len(tokenizer)
+    assert loaded.encode_batch(LINES) == tokenizer.encode_batch(LINES)
+    assert loaded.encode("</s>").ids == tokenizer.encode("</s>").ids
+    assert json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["type"] == "BPE"
+
+
+def test_r77_a_damaged_tokenizer_is_named(tokenizer, tmp_path):
+    path = tmp_path / "tokenizer.json"
+    tokenizer.save(tmp_path)
+    content = path.read_bytes()
+    for damaged in (b"", b"{", b"{}", content[:500], b"\xff\xfe", b"null"):
+        path.write_bytes(damaged)
+        assert error_of(Tokenizer.load, tmp_path).startswith(f"{path}: not a tokenizer that fits")
+    path.write_bytes(content.replace(b"<pad>", b"<gap>"))
+    assert Tokenizer.load(tmp_path).pad_id is None
+
+
+def test_no_text_is_no_vocabulary():
+    for lines in ([], ["", "  "]):
+        assert "no text" in error_of(Tokenizer.train, lines, 100)
+
+
+def test_vocabulary_size():
+    tokenizer = Tokenizer.train(LINES, 150)
+    assert len(tokenizer) == 150
+    characters = {c for line in LINES for c in line} - {" "} | {"▁"}
+    assert len(Tokenizer.train(LINES, 5)) == len(characters) + 4
+
+
+TRAIN_AND_PRINT = """
+import sys
+from tinyfm.text import read_lines
+from tinyfm.tokenizer import Tokenizer
+tokenizer = Tokenizer.train(read_lines(sys.argv[1]), 200)
+tokenizer.save(sys.argv[2])
+ids = Tokenizer.load(sys.argv[2]).encode_batch(read_lines(sys.argv[1]))
+print(*[i for row in ids for i in row])
+"""
+
+
+def test_r54_training_is_the_same_in_every_process_and_locale(tmp_path):
+    corpus = tmp_path / "ko.txt"
+    corpus.write_bytes("\n".join(LINES).encode())
+    here = Tokenizer.train(LINES, 200)
+    here.save(tmp_path / "here")
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONHASHSEED": "7"}
+    there = subprocess.run(
+        [sys.executable, "-c", TRAIN_AND_PRINT, corpus, tmp_path / "there"],
+        env={**os.environ, **locale, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert there.returncode == 0, there.stderr
+    ids = [i for row in here.encode_batch(LINES) for i in row]
+    assert there.stdout.split() == list(map(str, ids))
+    saved = [(tmp_path / name / "tokenizer.json").read_bytes() for name in ("here", "there")]
+    assert saved[0] == saved[1]
+
+
+# -- small vocabularies of the published kinds -----------------------------------------------------
+
+PIECES = [
+    *BERT_SPECIALS, *"abcdefghijklmnopqrstuvwxyz<>|/[].,?'",
+    *(f"##{c}" for c in "acdefghijklmnopqrstuvwxyz"),
+    "want", "##want", "##ed", "wa", "un", "runn", "##ing", "안녕", "cafe", "café", "he", "##llo",
+]  # fmt: skip
+MERGES = ["Ġ t", "h e", "Ġt he", "l l", "he ll"]
+
+
+def write_bert(folder, pieces=PIECES, **options):
+    folder.mkdir(exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(options), encoding="utf-8")
+    return folder
+
+
+def write_byte_level(folder, specials, merges=MERGES, **options):
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    folder.mkdir(exist_ok=True)
+    tokens = [*specials, *sorted(ByteLevel.alphabet())]
+    tokens += [merge.replace(" ", "") for merge in MERGES]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    (folder / "merges.txt").write_text("\n".join(["#version: 0.2", *merges]), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps(options), encoding="utf-8")
+    return folder
+
+
+ROBERTA, GPT2 = ("<s>", "<pad>", "</s>", "<unk>", "<mask>"), ("<|endoftext|>",)
+
+
+@pytest.fixture(scope="module")
+def kinds(tmp_path_factory, tokenizer):
+    """A tokenizer of each kind."""
+    folder = tmp_path_factory.mktemp("kinds")
+    return {
+        "bpe": tokenizer,
+        "bert": Tokenizer.load(write_bert(folder / "bert")),
+        "wordpiece": Tokenizer.train_wordpiece(LINES, 300),
+        "roberta": Tokenizer.load(write_byte_level(folder / "roberta", ROBERTA)),
+        "gpt2": Tokenizer.load(write_byte_level(folder / "gpt2", GPT2)),
+    }
+
+
+each_kind = pytest.mark.parametrize("kind", ["bpe", "bert", "wordpiece", "roberta", "gpt2"])
+ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
+
+
+def tokens(tokenizer, encoding):
+    return [tokenizer.id_to_token(i) for i in encoding.ids]
+
+
+@pytest.mark.parametrize(
+    "kind, ids, special",
+    [
+        ("bpe", (0, 3, 1, 2, 1, 2, None), (0, 1, 2, 3)),
+        ("bert", (0, 1, None, None, 2, 3, 4), (0, 1, 2, 3, 4)),
+        ("wordpiece", (0, 1, None, None, 2, 3, 4), (0, 1, 2, 3, 4)),
+        ("roberta", (1, 3, 0, 2, 0, 2, 4), (0, 1, 2, 3, 4)),
+        ("gpt2", (None, None, 0, 0, None, None, None), (0,)),
+    ],
+)
+def test_the_special_tokens_of_each_kind(kinds, kind, ids, special):
+    assert tuple(getattr(kinds[kind], f"{role}_id") for role in ROLES) == ids
+    assert kinds[kind].special_ids == special
+
+
+@pytest.mark.parametrize(
+    "kind, single, pair, types",
+    [
+        ("bpe", "▁he", "▁he ▁a", [0, 1]),
+        ("bert", "[CLS] he [SEP]", "[CLS] he [SEP] a [SEP]", [0, 0, 0, 1, 1]),
+        ("roberta", "<s> he </s>", "<s> he </s> </s> a </s>", [0] * 6),
+        ("gpt2", "he", "he a", [0, 1]),
+    ],
+)
+def test_the_template_of_each_kind(kinds, kind, single, pair, types):
+    t = kinds[kind] if kind != "bpe" else Tokenizer.train(["he a"] * 2, 20)
+    assert tokens(t, t.encode("he")) == single.split()
+    encoding = t.encode("he", "a")
+    assert tokens(t, encoding) == pair.split()
+    assert encoding.type_ids == types
+
+
+@each_kind
+@pytest.mark.parametrize("pair", [None, "The 3 dogs & cats"])
+def test_offsets_lead_to_the_text_and_are_nothing_for_the_template(kinds, kind, pair):
+    t, text = kinds[kind], "hello (old) man."
+    encoding = t.encode(text, pair)
+    assert len({*map(len, encoding)}) == 1
+    spans = [span for span, word in zip(*encoding[2:], strict=True) if word is not None]
+    whole = (text + (pair or "")).replace(" ", "")
+    second = next((i for i in range(1, len(spans)) if spans[i][0] < spans[i - 1][0]), len(spans))
+    found = [text[a:b] for a, b in spans[:second]] + [(pair or "")[a:b] for a, b in spans[second:]]
+    assert "".join(found) == whole
+    template = [i for i, word in enumerate(encoding.word_ids) if word is None]
+    assert all(encoding.offsets[i] == (0, 0) for i in template)
+    assert {encoding.ids[i] for i in template} <= set(t.special_ids)
+
+
+@each_kind
+def test_r43_control_text_is_ordinary_text_for_each_kind(kinds, kind):
+    t, text = kinds[kind], "hello <|endoftext|> [SEP] </s> <mask> [MASK]"
+    template = t.encode("").ids
+    plain = t.encode(text)
+    assert [i for i in plain.ids if i in t.special_ids and i != t.unk_id] == template
+    assert t.encode_all([text]) == [plain] and t.encode_batch([text]) == [plain.ids]
+    if kind in ("roberta", "gpt2"):
+        assert t.decode(plain.ids) == text
+    elif kind == "bert":
+        assert t.decode(plain.ids).replace(" ", "") == text.lower().replace(" ", "")
+    own = t.id_to_token(t.special_ids[-1])
+    special = t.encode(f"hello {own}", special_tokens=True)
+    assert t.special_ids[-1] in special.ids and t.encode(text) == plain
+
+
+@each_kind
+def test_batches_are_the_single_encodings_of_each_kind(kinds, kind):
+    t, texts, pairs = kinds[kind], [*LINES, "hello"], [*LINES[::-1], "man"]
+    for seconds in (None, pairs):
+        for length in (None, 7):
+            single = [
+                t.encode(text, second, max_length=length)
+                for text, second in zip(texts, seconds or [None] * len(texts), strict=True)
+            ]
+            assert t.encode_all(texts, seconds, length) == single
+            assert t.encode_batch(texts, seconds, length) == [each.ids for each in single]
+    with pytest.raises(ValueError):
+        t.encode_batch(texts, pairs[:-1])
+
+
+# -- cutting ---------------------------------------------------------------------------------------
+
+
+def test_r53_the_longer_text_is_cut_first(kinds):
+    t = kinds["bert"]
+    encoding = t.encode("a " * 10, "b " * 4, max_length=12)
+    assert tokens(t, encoding) == ["[CLS]", *"aaaaa", "[SEP]", *"bbbb", "[SEP]"]
+    assert encoding.type_ids == [0] * 7 + [1] * 5
+    encoding = t.encode("a", "b " * 12, max_length=12)
+    assert tokens(t, encoding) == ["[CLS]", "a", "[SEP]", *"bbbbbbbb", "[SEP]"]
+    with pytest.raises(ValueError, match="max_length is 2, and the special tokens alone are 3"):
+        t.encode("a", "b", max_length=2)
+    assert len(t.encode("a " * 10).ids) == 12, "the length is one call's"
+
+
+@each_kind
+@given(first=st.integers(0, 9), second=st.integers(-1, 9), length=st.integers(0, 20))
+def test_r53_no_special_token_is_lost_and_nothing_more_than_needed(
+    kinds, kind, first, second, length
+):
+    t, text, pair = kinds[kind], "a " * first, None if second < 0 else "b " * second
+    whole, least = t.encode(text, pair), len(t.encode("", None if pair is None else "").ids)
+    if length < least:
+        with pytest.raises(ValueError, match="special tokens alone"):
+            t.encode(text, pair, max_length=length)
+        return
+    cut = t.encode(text, pair, max_length=length)
+    assert len(cut.ids) == min(length, len(whole.ids))
+    assert len([word for word in cut.word_ids if word is None]) == least
+
+
+@pytest.mark.parametrize("kind", ["bert", "wordpiece", "roberta"])
+@given(
+    words=st.lists(st.sampled_from(["a", "he", "t,"]), max_size=40),
+    stride=st.integers(0, 3),
+    more=st.integers(1, 15),
+)
+def test_windows_see_the_whole_passage_in_parts_that_overlap(kinds, kind, words, stride, more):
+    t, question, passage, room = kinds[kind], "man?", " ".join(words), stride + more
+    length = len(t.encode(question, "").ids) + room
+    windows = t.encode_windows(question, passage, length, stride)
+    whole = t.encode(question, passage)
+    body = [i for i, ok in enumerate(allowed(t, question, whole)) if ok]
+    seen = []
+    for window in windows:
+        encoding, is_passage = window
+        assert len(encoding.ids) == len(is_passage) <= length
+        part = [i for i, ok in enumerate(is_passage) if ok]
+        assert part == [i for i, ok in enumerate(allowed(t, question, encoding)) if ok]
+        assert window is windows[-1] or len(part) == room
+        found = [(encoding.ids[i], encoding.offsets[i]) for i in part]
+        if seen:
+            assert seen[len(seen) - stride :] == found[:stride]
+        seen += found[stride if seen else 0 :]
+    assert seen == [(whole.ids[i], whole.offsets[i]) for i in body]
+
+
+def allowed(t, question, encoding):
+    """Which tokens are the passage's: those after the question's and the template's."""
+    before = len(t.encode(question, "").ids) - 1
+    return [i >= before and i < len(encoding.ids) - 1 for i in range(len(encoding.ids))]
+
+
+@pytest.mark.parametrize("stride", [-1, 2, 5])
+def test_windows_without_room_are_refused(kinds, stride):
+    with pytest.raises(ValueError, match="the question leaves room for 2 of the passage's tokens"):
+        kinds["bert"].encode_windows("a b c", "he he he he he he", 8, stride)
+
+
+# -- given words -----------------------------------------------------------------------------------
+
+
+@each_kind
+def test_r51_words_are_counted_as_they_are_given(kinds, kind):
+    t, words = kinds[kind], ["hello-man", "(old)", "a b", "The", "9:30", "x"]
+    encoding = t.encode_words(words)
+    text = " ".join(words)
+    pieces = [""] * len(words)
+    for word, (start, end) in zip(encoding.word_ids, encoding.offsets, strict=True):
+        if word is not None:
+            pieces[word] += text[start:end]
+    assert [piece.replace(" ", "") for piece in pieces] == [word.replace(" ", "") for word in words]
+    assert encoding.ids == t.encode(text).ids
+    assert len(t.encode_words(words, max_length=6).ids) == 6
+
+
+def test_r51_a_word_without_a_token_takes_nobodys_place(kinds):
+    encoding = kinds["bert"].encode_words(["a", "\x00", "", "b"])
+    assert encoding.word_ids == [None, 0, 3, None]
+
+
+# -- WordPiece -------------------------------------------------------------------------------------
+
+
+def test_r41_a_word_fits_whole_or_is_one_unk(kinds):
+    t = kinds["bert"]
+    text = f"unwanted running unwantedX# {'x' * 101}"
+    encoding = t.encode(text)
+    wanted = "[CLS] un ##want ##ed runn ##ing un ##want ##ed ##x [UNK] [UNK] [SEP]"
+    assert tokens(t, encoding) == wanted.split()
+    assert [end - start for start, end in encoding.offsets[-3:-1]] == [1, 101]
+    encoding = t.encode("unwantedB man")  # no piece is ##b
+    assert tokens(t, encoding)[1] == "[UNK]" and encoding.offsets[1] == (0, 9)
+    assert len(t.encode("x" * 100).ids) == 102
+
+
+COMPOSED = "안녕 café"
+
+
+@pytest.mark.parametrize(
+    "options, wanted",
+    [
+        ({}, "cafe"),  # as in bert-base-uncased: accents go with the case
+        ({"do_lower_case": True, "strip_accents": False}, "café"),
+        ({"do_lower_case": False, "strip_accents": True}, "[UNK]"),  # Cafe
+        ({"do_lower_case": False}, "[UNK]"),  # Café
+    ],
+)
+def test_r40_lower_case_and_accents_are_options_of_the_folder(options, wanted, tmp_path):
+    t = Tokenizer.load(write_bert(tmp_path, **options))
+    assert tokens(t, t.encode("Café"))[1] == wanted
+
+
+def test_chinese_characters_are_words_unless_the_folder_says_otherwise(tmp_path):
+    pieces = [*BERT_SPECIALS, "漢", "##字", "字"]
+    t = Tokenizer.load(write_bert(tmp_path, pieces))
+    assert tokens(t, t.encode("漢字"))[1:-1] == ["漢", "字"]
+    t = Tokenizer.load(write_bert(tmp_path, pieces, tokenize_chinese_chars=False))
+    assert tokens(t, t.encode("漢字"))[1:-1] == ["漢", "##字"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize(
+    "options, decoded",
+    [
+        ({}, "안녕 café"),
+        ({"strip_accents": True}, "안녕 cafe"),
+        ({"lowercase": False}, "안녕 CAFé"),
+        ({"lowercase": False, "strip_accents": True}, "안녕 CAFe"),
+    ],
+    ids=str,
+)
+def test_r40_korean_stays_composed(options, decoded, form):
+    text = unicodedata.normalize(form, "안녕 CAFé")
+    t = Tokenizer.train_wordpiece([text] * 2, 100, **options)
+    encoding = t.encode(text)
+    assert t.unk_id not in encoding.ids
+    assert t.decode(encoding.ids) == decoded
+    assert text[slice(*encoding.offsets[1])][0] == text[0]
+
+
+def test_a_learnt_wordpiece_vocabulary():
+    t = Tokenizer.train_wordpiece(["running and running, unwanted"] * 3, 60)
+    assert [t.id_to_token(i) for i in range(5)] == list(BERT_SPECIALS)
+    assert tokens(t, t.encode("Running,")) == ["[CLS]", "running", ",", "[SEP]"]
+    assert t.decode(t.encode("wanted ding").ids) == "wanted ding"
+    assert len(Tokenizer.train_wordpiece(LINES, 120)) == 120
+    assert "no text" in error_of(Tokenizer.train_wordpiece, ["", " "], 100)
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["roberta", "gpt2"])
+@given(text=st.text() | st.sampled_from(["지", "😀", " a", "  a  b", "\n", " <mask>", "the <s>"]))
+def test_r42_every_text_comes_back_from_bytes(kinds, kind, text):
+    encoding = kinds[kind].encode(text)
+    assert kinds[kind].decode(encoding.ids) == text
+    assert len({*map(len, encoding)}) == 1
+
+
+def test_r42_a_character_that_is_cut_is_a_replacement_mark(kinds):
+    ids = kinds["gpt2"].encode("a지").ids
+    assert len(ids) == 4
+    assert kinds["gpt2"].decode(ids[:3]).startswith("a\ufffd")
+
+
+def test_a_space_belongs_to_the_mask_of_roberta(kinds):
+    t = kinds["roberta"]
+    encoding = t.encode("he <mask> a", special_tokens=True)
+    assert tokens(t, encoding) == ["<s>", "he", "<mask>", "Ġ", "a", "</s>"]
+
+
+def test_a_prefix_space_is_an_option_of_the_folder(tmp_path):
+    t = Tokenizer.load(write_byte_level(tmp_path, GPT2, add_prefix_space=True))
+    assert tokens(t, t.encode("the")) == ["Ġthe"]
+    assert t.encode("the").offsets == [(0, 3)]
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def test_the_folder_may_name_its_special_tokens(tmp_path):
+    pieces = ["<p>", "<u>", "<c>", "<e>", "<m>", "a"]
+    roles = dict(zip(("pad", "unk", "cls", "sep", "mask"), pieces, strict=False))
+    named = {f"{role}_token": name for role, name in roles.items()}
+    write_bert(tmp_path, pieces, **named | {"mask_token": {"content": "<m>", "lstrip": False}})
+    t = Tokenizer.load(tmp_path)
+    assert [t.pad_id, t.unk_id, t.cls_id, t.sep_id, t.mask_id] == [0, 1, 2, 3, 4]
+    assert t.special_ids == (0, 1, 2, 3, 4) and t.bos_id is None
+    assert t.encode("a b").ids == [2, 5, 1, 3]
+    (tmp_path / "tokenizer_config.json").rename(tmp_path / "special_tokens_map.json")
+    assert Tokenizer.load(tmp_path).special_ids == t.special_ids
+
+
+@each_kind
+def test_a_saved_tokenizer_is_the_same(kinds, kind, tmp_path):
+    t = kinds[kind]
+    t.encode("a", max_length=5)  # leaves nothing in the file
+    t.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    for text in (*LINES, "hello <mask> [MASK]"):
+        for special in (False, True):
+            assert again.encode(text, "he", special) == t.encode(text, "he", special)
+    assert len(again) == len(t) and again.special_ids == t.special_ids
+    assert [getattr(again, f"{r}_id") for r in ROLES] == [getattr(t, f"{r}_id") for r in ROLES]
+    again.save(tmp_path / "again")
+    for path in (tmp_path / "again").iterdir():
+        assert path.read_bytes() == (tmp_path / path.name).read_bytes()
+
+
+def test_names_of_ones_own_survive_saving(tmp_path):
+    pieces = ["<p>", "<u>", "<c>", "<e>", "a"]
+    named = {"pad_token": "<p>", "unk_token": "<u>", "cls_token": "<c>", "sep_token": "<e>"}
+    Tokenizer.load(write_bert(tmp_path / "a", pieces, **named)).save(tmp_path / "b")
+    t = Tokenizer.load(tmp_path / "b")
+    assert (t.pad_id, t.unk_id, t.cls_id, t.sep_id) == (0, 1, 2, 3)
+
+
+def test_padding_and_cutting_that_a_file_asks_for_are_the_callers_business(kinds, tmp_path):
+    kinds["bert"].save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["truncation"] = {
+        "max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Right",
+    }  # fmt: skip
+    content["padding"] = {
+        "strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+        "pad_type_id": 0, "pad_token": "[PAD]",
+    }  # fmt: skip
+    path.write_text(json.dumps(content), encoding="utf-8")
+    t = Tokenizer.load(tmp_path)
+    assert t.encode("a b c d e") == kinds["bert"].encode("a b c d e")
+    assert t.encode_batch(["a", "a b c d e"]) == kinds["bert"].encode_batch(["a", "a b c d e"])
+
+
+def test_the_length_is_that_of_the_table_of_embeddings(kinds, tmp_path):
+    kinds["gpt2"].save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["added_tokens"].append(
+        {**content["added_tokens"][0], "id": len(kinds["gpt2"]) + 6, "content": "<new>"}
+    )
+    content["model"]["vocab"]["<new>"] = len(kinds["gpt2"]) + 6
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert len(Tokenizer.load(tmp_path)) == len(kinds["gpt2"]) + 7
+
+
+def test_r77_what_a_folder_lacks_is_named(tmp_path):
+    assert error_of(Tokenizer.load, tmp_path).startswith(f"{tmp_path}: holds no tokenizer; give")
+    assert "holds no tokenizer" in error_of(Tokenizer.load, tmp_path / "nowhere")
+    write_bert(tmp_path / "a", ["[PAD]", "[UNK]", "a"])
+    message = error_of(Tokenizer.load, tmp_path / "a")
+    assert message.startswith(f"{tmp_path / 'a' / 'vocab.txt'}: the vocabulary lacks [CLS], [SEP]")
+    folder = write_byte_level(tmp_path / "b", GPT2)
+    (folder / "merges.txt").unlink()
+    assert error_of(Tokenizer.load, folder).startswith(f"{folder / 'merges.txt'}: No such file")
+
+
+@pytest.mark.parametrize("merge", ["th", "t ", " t"])
+def test_r77_a_damaged_merge_is_named_with_its_line(merge, tmp_path):
+    folder = write_byte_level(tmp_path, GPT2, [*MERGES, merge])
+    said = f"{folder / 'merges.txt'}:7: not two pieces with a space between them"
+    assert error_of(Tokenizer.load, folder) == said
+
+
+def test_r77_merges_of_another_vocabulary_are_named(tmp_path):
+    folder = write_byte_level(tmp_path, GPT2, [*MERGES, "q z"])
+    message = error_of(Tokenizer.load, folder)
+    assert message.startswith(f"{folder / 'vocab.json'}: not a tokenizer that fits (")
+    assert "`qz` out of vocabulary" in message
+
+
+@pytest.mark.parametrize("change", [{"a": "x"}, {"a": -1}, {"a": None}], ids=str)
+def test_r77_a_damaged_vocabulary_is_named(change, tmp_path):
+    path = write_byte_level(tmp_path, GPT2) / "vocab.json"
+    vocabulary = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(vocabulary | change), encoding="utf-8")
+    assert error_of(Tokenizer.load, tmp_path).startswith(f"{path}: not a tokenizer that fits")
+
+
+def test_r77_a_vocabulary_of_characters_is_not_taken_for_one_of_bytes(tmp_path):
+    """As GPT-1's, whose pieces end in </w>."""
+    path = write_byte_level(tmp_path, GPT2) / "vocab.json"
+    path.write_text(json.dumps({"a": 0, "b</w>": 1}), encoding="utf-8")
+    message = error_of(Tokenizer.load, tmp_path)
+    assert message.startswith(f"{path}: the vocabulary lacks ") and "and 252 more" in message
+
+
+# -- beside transformers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("kind", ["bert", "wordpiece", "roberta", "gpt2"])
+def test_transformers_opens_a_saved_tokenizer(kinds, kind, tmp_path):
+    from transformers import AutoTokenizer
+
+    t = kinds[kind]
+    t.save(tmp_path)
+    family = {"wordpiece": "bert"}.get(kind, kind)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    for text in (*LINES, "Hello <mask> [MASK] Café"):
+        assert theirs(text)["input_ids"] == t.encode(text, special_tokens=True).ids
+        found, own = theirs(text, "he"), t.encode(text, "he", special_tokens=True)
+        assert found["input_ids"] == own.ids
+        if family == "bert":
+            assert found["token_type_ids"] == own.type_ids
+    for role in ("pad", "mask", "cls", "sep"):
+        assert getattr(theirs, f"{role}_token_id") == getattr(t, f"{role}_id")
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize(
+    "name, kind", [("BertTokenizer", "bert"), ("RobertaTokenizer", "roberta"),
+                   ("BartTokenizer", "roberta"), ("GPT2Tokenizer", "gpt2")],
+)  # fmt: skip
+def test_folders_are_read_as_transformers_reads_them(name, kind, kinds, tmp_path):
+    import transformers
+
+    if kind == "bert":
+        write_bert(tmp_path)
+    else:
+        write_byte_level(tmp_path, ROBERTA if kind == "roberta" else GPT2)
+    theirs = getattr(transformers, name).from_pretrained(tmp_path)
+    # Not " <mask>": without a tokenizer.json transformers 5 forgets that the mask takes the space.
+    for text in (*LINES, "Hello the<mask> [MASK] Café unwanted"):
+        found = theirs(text, "he ll", return_offsets_mapping=True)
+        own = kinds[kind].encode(text, "he ll", special_tokens=True)
+        assert found["input_ids"] == own.ids
+        if kind == "bert":
+            assert found["token_type_ids"] == own.type_ids
+            assert found["offset_mapping"] == own.offsets
+            assert theirs.decode(own.ids, skip_special_tokens=True) == kinds[kind].decode(own.ids)
+
+
+# -- published vocabularies ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def published(data_folder, tmp_path_factory):
+    """Folders as the hub has them, made of the vocabularies in the shared data."""
+    source, folder = data_folder / "tokenizers", tmp_path_factory.mktemp("published")
+    for name in ("bert", "gpt2", "bart"):
+        (folder / name).mkdir()
+    shutil.copy(source / "bert-base-uncased" / "vocab.txt", folder / "bert")
+    gpt2 = json.loads(gzip.decompress((source / "gpt2" / "encoder.json.gz").read_bytes()))
+    tokens = {str(i): token for token, i in gpt2.items()}
+    lines = gzip.decompress((source / "bart" / "dict.txt.gz").read_bytes()).decode().splitlines()
+    words = [line.split()[0] for line in lines]
+    bart = ["<s>", "<pad>", "</s>", "<unk>", *(tokens.get(word, word) for word in words)]
+    vocabularies = {"gpt2": gpt2, "bart": {t: i for i, t in enumerate(bart)} | {"<mask>": 50264}}
+    for name, vocabulary in vocabularies.items():
+        (folder / name / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+        shutil.copy(source / "gpt2" / "vocab.bpe", folder / name / "merges.txt")
+    return {path.name: Tokenizer.load(path) for path in folder.iterdir()}
+
+
+@pytest.mark.data
+def test_the_ids_of_bert_base_uncased(published):
+    t = published["bert"]
+    assert len(t) == 30522 and t.special_ids == (0, 100, 101, 102, 103)
+    text = "my dog is hairy and he likes to play fetch in the park every morning"
+    assert t.encode(text).ids == [
+        101, 2026, 3899, 2003, 15892, 1998, 2002, 7777, 2000, 2377, 18584, 1999, 1996, 2380, 2296,
+        2851, 102,
+    ]  # fmt: skip
+    pair = t.encode("my dog is hairy", "he likes to play")
+    assert pair.ids == [101, 2026, 3899, 2003, 15892, 102, 2002, 7777, 2000, 2377, 102]
+    assert pair.type_ids == [0] * 6 + [1] * 5
+    masked = t.encode("my dog is [MASK]", special_tokens=True)
+    assert masked.ids == [101, 2026, 3899, 2003, 103, 102] and t.token_to_id("apple") == 6207
+    pair = t.encode("A man is playing guitar.", "A person plays music.")
+    assert pair.type_ids == [0] * 8 + [1] * 6
+
+
+@pytest.mark.data
+def test_an_answer_and_tags_of_bert_base_uncased(published):
+    t = published["bert"]
+    passage = "The Eiffel Tower is a wrought-iron lattice tower in Paris, France."
+    (window,) = t.encode_windows("Where is the Eiffel Tower?", passage, 384, 128)
+    encoding, is_passage = window
+    assert len(encoding.ids) == 28 and encoding.offsets[23] == (52, 57)
+    assert passage[encoding.offsets[23][0] : encoding.offsets[25][1]] == "Paris, France"
+    assert [i for i, ok in enumerate(is_passage) if ok] == [*range(10, 27)]
+    encoding = t.encode_words(["Haeundae", "Beach", "lies", "in", "Busan"])
+    wanted = "[CLS] ha ##eu ##nda ##e beach lies in bus ##an [SEP]"
+    assert tokens(t, encoding) == wanted.split()
+    assert encoding.word_ids == [None, 0, 0, 0, 0, 1, 2, 3, 4, 4, None]
+
+
+@pytest.mark.data
+def test_the_ids_of_gpt2_and_bart(published):
+    t = published["gpt2"]
+    assert len(t) == 50257 and t.special_ids == (50256,) and t.eos_id == t.bos_id == 50256
+    fox = [464, 2068, 7586, 21831, 18045, 625, 262, 16931, 3290]
+    assert t.encode("The quick brown fox jumps over the lazy dog").ids == fox
+    t = published["bart"]
+    assert len(t) == 50265 and t.special_ids == (0, 1, 2, 3, 50264)
+    text = "UN Chief Says There Is No <mask> in Syria"
+    assert t.encode(text, special_tokens=True).ids == [
+        0, 4154, 1231, 15674, 345, 1534, 440, 50264, 11, 1854, 2,
+    ]  # fmt: skip
+    assert t.encode("UN Chief Says There Is No Plan to Stop Chemical Weapons in Syria").ids == [
+        0, 4154, 1231, 15674, 345, 1534, 440, 5427, 7, 12457, 14329, 28054, 11, 1854, 2,
+    ]  # fmt: skip
