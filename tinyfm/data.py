@@ -261,7 +261,7 @@ class ExampleBatches(_Stream):
             for name, value in example.items():
                 for row in _rows_of(value):
                     checksum = zlib.crc32(np.asarray(row).tobytes(), checksum)
-                checksum = zlib.crc32(f"{name} {len(_rows_of(value))}".encode(), checksum)
+                    checksum = zlib.crc32(f"{name} {np.size(row)}".encode(), checksum)
         lengths = _example_lengths(examples)
         super().__init__(lengths, checksum, max_tokens=max_tokens, seed=seed)
 
@@ -317,7 +317,7 @@ def _cut(
 ) -> list[npt.NDArray[np.int64]]:
     """Cut `order` where one more row would push the padded size over `max_tokens`."""
     cuts: list[int] = []
-    start, longest = 0, np.zeros(2, np.int64)
+    start, longest = 0, np.zeros(lengths.shape[1], np.int64)
     for end, size in enumerate(lengths[order]):
         longest = np.maximum(longest, size)
         if end > start and (end - start + 1) * longest.sum() > max_tokens:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, get_args, get_type_hints
@@ -20,7 +21,7 @@ from tinyfm.files import read_arrays, read_json, write_arrays, write_json
 from tinyfm.generation import GenerationConfig, GenerationMixin
 from tinyfm.hub import resolve
 from tinyfm.nn import Module, without_memory
-from tinyfm.renames import LoadReport, Rename, arranged
+from tinyfm.renames import LoadReport, Rename, arranged, matches
 from tinyfm.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
@@ -205,10 +206,13 @@ class PreTrainedModel(Module, GenerationMixin):
             changed = f" with {config}" if config else ""
             raise InputError(f"{path / CONFIG}{changed}: {error}") from error
         weights, file = _read_weights(path)
+        others = _of_another_task(cls, values["architectures"], file)
+        file = {name: array for name, array in file.items() if name not in others}
         try:
             state, report = arranged(skeleton, file)
         except ValueError as error:
             raise InputError(f"{weights}: {error}") from error
+        report.unexpected.extend(others)
         if report.missing or report.new:
             model = cls(new_config).to(dtype=dtype)
             model.load_state_dict(model.state_dict() | state)
@@ -226,6 +230,23 @@ class PreTrainedModel(Module, GenerationMixin):
             name = GENERATION if (path / GENERATION).is_file() else CONFIG
             raise InputError(f"{path / name}: {error}") from error
         return model.eval()
+
+
+# What models of several tasks call their own layer, although it does another thing in each.
+TASK_LAYERS = ("classifier.**", "qa_outputs.**")
+
+
+def _of_another_task(
+    cls: type[PreTrainedModel], architectures: Sequence[str], file: Collection[str]
+) -> list[str]:
+    """The names in a file of another task's own layer, which must not pass for that of cls.
+
+    A model that rates sentences and one that tags words both have a `classifier`.
+    """
+    if not architectures or architectures[0] not in _classes:
+        return []
+    head, other = (name.partition("For")[2] for name in (cls.__name__, architectures[0]))
+    return [name for name in file if head != other and matches(name, TASK_LAYERS)]
 
 
 def _older_options(values: dict[str, Any], config: PretrainedConfig) -> dict[str, Any]:

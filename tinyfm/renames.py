@@ -87,7 +87,8 @@ def _pattern(name: str) -> str:
     return re.escape(name).replace(r"\*\*", r".+").replace(r"\*", r"([^.]+)")
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of the patterns, in which * is any one part and ** any number."""
     return any(re.fullmatch(_pattern(pattern), name) for pattern in patterns)
 
 
@@ -128,13 +129,13 @@ def arranged(model: Named, file: dict[str, np.ndarray]) -> tuple[dict[str, np.nd
     }
     file, problems = _with_first_names(file, model, expected)
     left = [name for name in file if name not in expected]
-    unexpected = [name for name in left if _matches(name, model.unused)]
+    unexpected = [name for name in left if matches(name, model.unused)]
     report = LoadReport([], unexpected, [])
     for own, entry in entries.items():
         absent = [name for name in entry.files if name not in file]
         if entry.optional:
             report.missing.extend(absent)
-        elif _matches(own, model.task_head):
+        elif matches(own, model.task_head):
             report.new.extend(absent)
         else:
             problems += [f"{name} is missing" for name in absent]

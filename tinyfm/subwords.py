@@ -61,18 +61,34 @@ def learn_wordpiece(
     """BERT's subwords; see `Tokenizer.train_wordpiece`."""
     from tokenizers import normalizers, trainers
 
-    backend = _wordpiece({}, "[UNK]", lowercase, strip_accents)
-    # Stripping accents takes Korean syllables apart as well; they are put together again.
-    backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.NFC()])
+    def new(vocabulary: Mapping[str, int]) -> tokenizers.Tokenizer:
+        backend = _wordpiece(vocabulary, "[UNK]", lowercase, strip_accents)
+        # Stripping accents takes Korean syllables apart as well; they are put together again.
+        backend.normalizer = normalizers.Sequence([backend.normalizer, normalizers.NFC()])
+        return backend
+
+    lines, backend = _with_text(lines), new({})
+    # The trainer numbers the pieces of one character, ##c, as they come out of a hash table, and of
+    # equally frequent merges the one of lower numbers wins: given in order, as if they were special
+    # tokens, they make the vocabulary the same in every process.
+    pieces = sorted({f"##{c}" for word in _words(backend, lines) for c in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
-        special_tokens=list(BERT_SPECIALS),
+        special_tokens=[*BERT_SPECIALS, *pieces],
         show_progress=False,
     )
-    backend.train_from_iterator(_with_text(lines), trainer)
+    backend.train_from_iterator(lines, trainer)
+    backend = new(backend.get_vocab())
     _add_bert_template(backend, ("[CLS]", 2), ("[SEP]", 3))
     return backend
+
+
+def _words(backend: tokenizers.Tokenizer, lines: Iterable[str]) -> set[str]:
+    """The different words of the lines, normalised and parted as the backend does it."""
+    normalized = map(backend.normalizer.normalize_str, lines)
+    found = map(backend.pre_tokenizer.pre_tokenize_str, normalized)
+    return {word for words in found for word, _ in words}
 
 
 def _with_text(lines: Iterable[str]) -> list[str]:

@@ -1,20 +1,25 @@
 """The benchmarks run, say what they lack, and compare fairly.  Nothing here is timed."""
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
+
+from tinyfm import models
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repository
 
 # bench sets the threads of a process that measures; the tests' own process keeps its settings.
 _environment = dict(os.environ)
-from bench import common, report, train_step, translation  # noqa: E402
+from bench import common, finetuning, masked_lm, report, train_step, translation  # noqa: E402
 
 os.environ.clear()
 os.environ.update(_environment)
@@ -149,7 +154,13 @@ def test_the_committed_table_is_made_of_the_committed_results():
 
 
 @pytest.mark.parametrize(
-    "bench, option", [("translation", "--multi30k FOLDER"), ("train_step", "--profile")]
+    "bench, option",
+    [
+        ("translation", "--multi30k FOLDER"),
+        ("train_step", "--profile"),
+        ("masked_lm", "--shape"),
+        ("finetuning", "--data FOLDER"),
+    ],
 )
 def test_the_other_benches_explain_themselves(bench, option):
     done = run(["-m", f"bench.{bench}", "--help"])
@@ -210,3 +221,139 @@ def test_scores_are_read_off_what_the_command_says(monkeypatch):
     for row, exact in zip(rows, ("79.3%", "80.0%", "40.0%", "40.3%"), strict=True):
         assert all(said in row["note"] for said in ("120 steps", f"{exact} of the", "nrefs:1"))
     assert seconds["unit"] == "s" and seconds["reached"] is True
+
+
+TINY = masked_lm.Shape(
+    models.BertConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=12,
+    ),
+    batch=9,
+    length=12,
+)
+
+
+def test_some_words_between_the_special_ones_are_hidden_and_ends_are_padded():
+    batch = masked_lm.batch_of(TINY)
+    ids, labels, seen = (batch[k] for k in ("input_ids", "labels", "attention_mask"))
+    assert (ids[:, 0] == masked_lm.CLS).all() and (ids == masked_lm.SEP).sum() == 9
+    assert seen.sum(1).tolist() == [12, 11, 10, 9, 8, 7, 6, 5, 12]
+    assert (ids[seen == 0] == 0).all() and (labels[seen == 0] == -100).all()
+    assert (labels[labels != -100] >= masked_lm.ORDINARY).all()
+    assert ((labels != -100).sum(1) >= 1).all()
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("head", masked_lm.HEADS)
+def test_masked_words_are_the_same_work_in_transformers(head):
+    row = masked_lm.measure(TINY, head, rounds=1)
+    assert row["ratio"] > 0 and head.name in row["work"]
+    assert (row["goal"] != "") == (head == masked_lm.HEADS[0])
+
+
+@pytest.mark.parity
+def test_other_masked_words_are_not_timed(monkeypatch):
+    loss = masked_lm.their_loss
+    monkeypatch.setattr(masked_lm, "their_loss", lambda *given: 1.001 * loss(*given))
+    with pytest.raises(common.NotTheSameWork):
+        masked_lm.measure(TINY, masked_lm.HEADS[0], rounds=1)
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_masked_words_without_a_peer_are_timed_alone(missing, monkeypatch):
+    peers = {"torch": ModuleType("torch"), "transformers": ModuleType("transformers")}
+    monkeypatch.setattr(common, "peer", (peers | {missing: None}).get)
+    row = masked_lm.measure(TINY, masked_lm.HEADS[0], rounds=1)
+    assert row["theirs"] is row["ratio"] is row["reached"] is None
+    assert row["tinyfm"]["sum"] > 0
+
+
+@pytest.mark.parametrize(
+    "said, scores",
+    [
+        (
+            "accuracy 0.9128, macro F1 0.9127, Matthews -0.8259, F1 of 1 0.9140 (872 records)",
+            {"accuracy": 0.9128, "macro F1": 0.9127, "Matthews": -0.8259, "F1 of 1": 0.9140},
+        ),
+        (
+            "precision 0.7, recall 0.8, F1 0.75 of entities (9 sentences; 2 words are cut)",
+            {"precision": 0.7, "recall": 0.8, "F1": 0.75},
+        ),
+        (
+            "Pearson 0.827406, Spearman 0.820325 (1379 pairs)",
+            {"Pearson": 0.827406, "Spearman": 0.820325},
+        ),
+        ("EM 12.50%, F1 20.00% (177 questions)", {"EM": 12.5, "F1": 20.0}),
+    ],
+)
+def test_scores_of_a_fine_tuning_are_those_of_the_end(said, scores):
+    out = (
+        f"9 records, 1 subwords\n/a/dev.tsv: EM 1.00%\n/a/dev.tsv: {said}\n/a/test.tsv: EM 2.00%\n"
+    )
+    found = finetuning.scores_of(out, "/a/dev.tsv")
+    assert {name: number for name, (number, _) in found.items()} == scores
+    assert {unit for _, unit in found.values()} == {"%" if "%" in said else "score"}
+
+
+@pytest.fixture
+def trained(monkeypatch, tmp_path):
+    """(works of bench.finetuning on tmp_path, what they give to the commands: texts of files)."""
+    given = []
+
+    def run(command, *options, cwd):
+        names = dict(pairwise(options))
+        files = {k: Path(names[k]).read_text(encoding="utf-8") for k in ("--train", "--test")}
+        given.append((command, files, options))
+        return f"{names['--test']}: EM 96.00%, F1 97.00% (3 questions)\n"
+
+    monkeypatch.setattr(finetuning, "run", run)
+    setting = finetuning.Setting(
+        data=tmp_path, model=tmp_path, parts=tmp_path, more=["--steps", "3"]
+    )
+    return setting, given
+
+
+def test_the_parts_of_mrpc_are_those_of_glue(trained, tmp_path):
+    (tmp_path / "mrpc").mkdir()
+    head = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
+    rows = ["1\t11\t12\ta\tb\n", "0\t13\t14\tc\td\n", "1\t12\t11\te\tf\n"]
+    with gzip.open(tmp_path / "mrpc" / "msr_paraphrase_train.txt.gz", "wt", encoding="utf-8") as f:
+        f.write("\ufeff" + head + "".join(rows))
+    (tmp_path / "mrpc" / "glue_dev_ids.tsv").write_text("13\t14\n", encoding="utf-8")
+    setting, given = trained
+    finetuning.mrpc(setting)
+    ((command, files, options),) = given
+    assert command == "classify" and options[-4:-2] == ("--steps", "3")
+    assert files == {"--train": head + rows[0] + rows[2], "--test": head + rows[1]}
+
+
+def test_the_dev_set_of_cola_is_both_of_the_public_ones(trained, tmp_path):
+    (tmp_path / "cola").mkdir()
+    for name in ("in_domain_train", "in_domain_dev", "out_of_domain_dev"):
+        (tmp_path / "cola" / f"{name}.tsv").write_text(f"x\t1\t\t{name}\n", encoding="utf-8")
+    setting, given = trained
+    finetuning.cola(setting)
+    assert given[0][1]["--test"] == "x\t1\t\tin_domain_dev\nx\t1\t\tout_of_domain_dev\n"
+
+
+def test_questions_are_held_out_by_article(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(finetuning, "SLICE", 5)
+    articles = [
+        {"title": str(i), "paragraphs": [{"context": f"{i}.{k}", "qas": [i, k]} for k in range(9)]}
+        for i in range(10)
+    ]
+    (tmp_path / "squad_v11_dev").mkdir()
+    with gzip.open(tmp_path / "squad_v11_dev" / "xquad.en.json.gz", "wt", encoding="utf-8") as f:
+        json.dump({"data": articles}, f)
+    setting, given = trained
+    rows = finetuning.squad(setting)
+    held_out, by_heart = ({k: json.loads(v)["data"] for k, v in x[1].items()} for x in given)
+    assert held_out == {"--train": articles[:2], "--test": articles[2:]}
+    assert by_heart["--train"] == by_heart["--test"]
+    questions = [p["qas"] for p in by_heart["--train"][0]["paragraphs"]]
+    assert questions == [[0, 0], [0, 1], [0]]
+    assert [r["reached"] for r in rows if r["work"].endswith("EM")] == [None, True]

@@ -2,13 +2,16 @@
 
 import numpy as np
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
 
 import tinyfm
-from tinyfm import files, masks, models, pretrained
+from tinyfm import files, gradcheck, masks, models, pretrained
 from tinyfm.models.bert import MaskedLMHead
 from tinyfm.models.output import ModelOutput
+from tinyfm.models.sentence_bert import mean_pool
 
 SIZES = {
     "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -284,6 +287,45 @@ def test_answers_that_were_cut_take_no_part_and_negative_ones_are_refused():
         model(**inputs, start_positions=np.array([-1, 2]), end_positions=np.array([1, 2]))
 
 
+@pytest.mark.parametrize("family, name", [x for x in CLASSES if x[1] != f"{x[0]}Model"])
+@settings(
+    max_examples=max(1, settings.default.max_examples // 50),
+    phases=[Phase.generate],  # a seed does not shrink
+)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    padding=st.sampled_from(["right", "left"]),
+    classes=st.sampled_from([1, 3]),
+)
+def test_gradients_of_the_whole_model(family, name, seed, padding, classes):
+    """Along directions in every parameter, the table that the head shares included.
+
+    No padding id stands in the text, for its row has no gradient by decree (R15); no ReLU, whose
+    kinks a finite difference steps over, in DistilBERT's classifiers.
+    """
+    classes = classes if name.endswith("SequenceClassification") else 3
+    layers = "n_layers" if family == "DistilBert" else "num_hidden_layers"
+    model = new(family, name, seed, num_labels=classes, **{layers: 1})
+    if family == "DistilBert" and model.bert.pooler is not None:
+        model.bert.pooler.activation = tinyfm.ops.tanh
+    inputs, labels = batch(family, name, seed, padding, classes)
+    inputs["input_ids"] = np.maximum(inputs["input_ids"], 3)
+
+    def loss(*_):
+        return model(**inputs, **labels).loss
+
+    assert gradcheck(loss, *model.parameters(), max_entries=3, rtol=1e-4, atol=1e-6)
+
+
+@each_family
+def test_r17_padding_never_changes_the_vector_of_a_sentence(family):
+    model, (inputs, _) = new(family, f"{family}Model"), batch(family, f"{family}Model")
+    wide = mean_pool(model(**inputs).last_hidden_state, inputs["attention_mask"]).data[1]
+    alone = {key: x[1:, :4] for key, x in inputs.items()}
+    vector = mean_pool(model(**alone).last_hidden_state, alone["attention_mask"]).data[0]
+    assert_allclose(wide, vector, atol=1e-12)
+
+
 # -- folders ---------------------------------------------------------------------------------------
 
 
@@ -467,3 +509,15 @@ def test_models_of_transformers_open_and_go_back(family, name, classes, padding,
     for key in compared:
         assert_allclose(again[key].detach().numpy(), wanted[key].detach().numpy(), atol=1e-12)
     assert back.config.num_labels == classes
+
+
+def test_the_layer_of_another_task_does_not_pass_for_the_own_one(tmp_path):
+    """Both are called classifier, and have the same shape when there are as many classes."""
+    rates = new("Bert", "BertForSequenceClassification", num_labels=3)
+    rates.save_pretrained(tmp_path)
+    tags = models.BertForTokenClassification.from_pretrained(tmp_path, np.float64)
+    assert tags.load_report.new == ["classifier.weight", "classifier.bias"]
+    assert {"classifier.weight", "classifier.bias"} <= {*tags.load_report.unexpected}
+    again = models.BertForSequenceClassification.from_pretrained(tmp_path, np.float64)
+    assert not again.load_report.new
+    assert_array_equal(again.classifier.weight.data, rates.classifier.weight.data)

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tinyfm.data import Batches, collate, evaluation_batches
+from tinyfm.data import (
+    Batches,
+    ExampleBatches,
+    collate,
+    collate_examples,
+    evaluation_batches,
+    example_batches,
+)
 from tinyfm.errors import InputError
 
 OPTIONS = {"max_tokens": 60, "pad_id": 0, "eos_id": 2}
@@ -247,3 +254,167 @@ def test_r38_another_end_or_padding_is_other_data(changed):
     other = Batches([([5], [6])], max_tokens=60, seed=0, **ids | changed)
     with pytest.raises(InputError, match="checksum"):
         other.load_state_dict(state)
+
+
+# -- examples --------------------------------------------------------------------------------------
+
+WIDTHS = st.lists(st.integers(1, 20), min_size=1, max_size=40)
+
+
+def examples_of(widths):
+    """Texts that can be told apart: every id of example n is 10 + n."""
+    return [{"input_ids": [10 + n] * width, "label": n} for n, width in enumerate(widths)]
+
+
+def test_collate_examples_pads_each_field_with_its_own():
+    examples = [
+        {"input_ids": [5, 6, 7], "token_type_ids": [0, 1, 1], "labels": [-100, 6, -100],
+         "special": [1, 0, 1], "next_sentence_label": 1},
+        {"input_ids": [8], "token_type_ids": [1], "labels": [8], "special": [0],
+         "next_sentence_label": 0},
+    ]  # fmt: skip
+    batch = collate_examples(examples, pad_id=3)
+    assert {name: array.tolist() for name, array in batch.items()} == {
+        "input_ids": [[5, 6, 7], [8, 3, 3]],
+        "token_type_ids": [[0, 1, 1], [1, 0, 0]],
+        "labels": [[-100, 6, -100], [8, -100, -100]],
+        "special": [[1, 0, 1], [0, 1, 1]],
+        "next_sentence_label": [1, 0],
+        "attention_mask": [[1, 1, 1], [1, 0, 0]],
+    }
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int64)}
+
+
+def test_collate_examples_of_choices():
+    """(B, C, T), also where the first text of a choice is a single token."""
+    examples = [
+        {"input_ids": [[5], [6, 7]], "token_type_ids": [[0], [0, 1]], "labels": 1},
+        {"input_ids": [[8, 8, 8], [9]], "token_type_ids": [[1, 1, 1], [1]], "labels": 0},
+    ]
+    batch = collate_examples(examples, pad_id=2)
+    assert batch["input_ids"].tolist() == [[[5, 2, 2], [6, 7, 2]], [[8, 8, 8], [9, 2, 2]]]
+    assert batch["token_type_ids"].tolist() == [[[0, 0, 0], [0, 1, 0]], [[1, 1, 1], [1, 0, 0]]]
+    assert batch["attention_mask"].tolist() == [[[1, 0, 0], [1, 1, 0]], [[1, 1, 1], [1, 0, 0]]]
+    assert batch["labels"].tolist() == [1, 0]
+
+
+def test_a_number_for_the_text_keeps_its_kind():
+    batch = collate_examples(
+        [{"input_ids": [5], "labels": 2.5}, {"input_ids": [6], "labels": 0.0}], 0
+    )
+    assert batch["labels"].tolist() == [2.5, 0.0] and batch["labels"].dtype == np.float64
+
+
+@given(WIDTHS, st.integers(0, 5))
+def test_an_epoch_gives_every_example_once_within_the_size(widths, seed):
+    batches = ExampleBatches(examples_of(widths), max_tokens=40, pad_id=0, seed=seed)
+    for _ in range(2):
+        epoch = epoch_of(batches)
+        assert sorted(n for batch in epoch for n in batch["label"]) == list(range(len(widths)))
+        for batch in epoch:
+            assert batch["input_ids"].size <= 40
+            for row, mask, n in zip(
+                *(batch[k] for k in ("input_ids", "attention_mask", "label")), strict=True
+            ):
+                assert row.tolist() == [10 + n] * widths[n] + [0] * (len(row) - widths[n])
+                assert mask.sum() == widths[n]
+
+
+def noisy(batch, rng):
+    """A change that depends on the generator."""
+    return batch | {"noise": rng.random(batch["input_ids"].shape)}
+
+
+@given(WIDTHS, st.integers(0, 30))
+def test_r38_a_restart_at_any_place_changes_batches_alike(widths, taken):
+    examples, options = examples_of(widths), {"max_tokens": 40, "pad_id": 0, "change": noisy}
+    batches = ExampleBatches(examples, **options, seed=3)
+    list(islice(batches, taken))
+    restarted = ExampleBatches(examples, **options, seed=99)
+    restarted.load_state_dict(json.loads(json.dumps(batches.state_dict())))
+    assert_same(list(islice(restarted, 8)), list(islice(batches, 8)))
+
+
+def test_changes_differ_between_batches_epochs_and_seeds():
+    def noise(seed):
+        batches = ExampleBatches(
+            examples_of([4] * 5), max_tokens=4, pad_id=0, seed=seed, change=noisy
+        )
+        return [batch["noise"] for batch in islice(batches, 3 * len(batches))]
+
+    drawn = [array.tobytes() for array in noise(0) + noise(1)]
+    assert len(set(drawn)) == len(drawn) == 30
+    assert [array.tobytes() for array in noise(0)] == drawn[:15]
+
+
+def test_what_a_change_returns_is_the_batch():
+    batches = ExampleBatches(
+        examples_of([2]), max_tokens=9, pad_id=0, seed=0, change=lambda batch, rng: {"x": 1}
+    )
+    assert next(batches) == {"x": 1}
+
+
+def test_r38_other_examples_or_another_size_are_refused():
+    """Another id, label, field or padding; a token that moves to the next example; other sizes."""
+    options = {"max_tokens": 40, "pad_id": 0, "seed": 0}
+    examples = examples_of([3, 4])
+    state = ExampleBatches(examples, **options).state_dict()
+    first, second = examples
+    others = [
+        [first | {"input_ids": [10, 10, 99]}, second],
+        [first | {"label": 7}, second],
+        [first | {"more": 0}, second | {"more": 0}],
+        [second, first],
+        [first | {"input_ids": [10] * 2}, second | {"input_ids": [10, *[11] * 4]}],
+    ]
+    for other in others:
+        with pytest.raises(InputError, match=r"checksum=\d+, this one has"):
+            ExampleBatches(other, **options).load_state_dict(state)
+    with pytest.raises(InputError, match="checksum"):
+        ExampleBatches(examples, **options | {"pad_id": 1}).load_state_dict(state)
+    with pytest.raises(InputError, match="max_tokens=40, this one has 50"):
+        ExampleBatches(examples, **options | {"max_tokens": 50}).load_state_dict(state)
+    with pytest.raises(InputError, match="examples=2, this one has 1"):
+        ExampleBatches(examples[:1], **options).load_state_dict(state)
+    ExampleBatches(list(examples), **options | {"seed": 5}).load_state_dict(state)
+
+
+def test_r38_choices_are_told_apart_by_where_they_are_cut():
+    options = {"max_tokens": 40, "pad_id": 0, "seed": 0}
+    state = ExampleBatches([{"input_ids": [[5, 6], [7]]}], **options).state_dict()
+    with pytest.raises(InputError, match="checksum"):
+        ExampleBatches([{"input_ids": [[5], [6, 7]]}], **options).load_state_dict(state)
+
+
+def test_a_batch_takes_as_many_examples_as_fit():
+    batches = ExampleBatches(examples_of([4] * 20), max_tokens=16, pad_id=0, seed=0)
+    assert [len(batch["input_ids"]) for batch in epoch_of(batches)] == [4] * 5
+
+
+def test_all_texts_of_a_choice_count():
+    """Three texts of up to 4 tokens take 12 places."""
+    choice = {"input_ids": [[5], [6, 6, 6, 6], [7]], "labels": 0}
+    batches = ExampleBatches([choice] * 4, max_tokens=24, pad_id=0, seed=0)
+    assert [batch["input_ids"].shape for batch in epoch_of(batches)] == [(2, 3, 4)] * 2
+    with pytest.raises(InputError, match=r"example 0 .* has 12 tokens .*max_tokens=11"):
+        ExampleBatches([choice], max_tokens=11, pad_id=0, seed=0)
+
+
+def test_no_examples_and_one_beyond_the_size_are_refused():
+    with pytest.raises(InputError, match="no examples to train on"):
+        ExampleBatches([], max_tokens=9, pad_id=0, seed=0)
+    with pytest.raises(InputError, match=r"example 1 .* has 9 tokens .*max_tokens=8"):
+        ExampleBatches(examples_of([3, 9]), max_tokens=8, pad_id=0, seed=0)
+
+
+@given(st.lists(st.integers(1, 60), max_size=30))
+def test_evaluation_of_examples_restores_the_order(widths):
+    result = [None] * len(widths)
+    for indexes, batch in example_batches(examples_of(widths), max_tokens=40, pad_id=0):
+        assert batch["input_ids"].size <= 40 or len(indexes) == 1
+        for index, label, mask in zip(
+            indexes, batch["label"], batch["attention_mask"], strict=True
+        ):
+            assert result[index] is None
+            result[index] = (int(label), int(mask.sum()))
+    assert result == list(enumerate(widths))

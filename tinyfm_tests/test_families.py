@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
-from tinyfm import data, masks, models, optim, pretrained, training
+from tinyfm import data, masks, models, nn, objectives, optim, pretrained, training
+from tinyfm.autograd import Tensor
 
 # -- families --------------------------------------------------------------------------------------
 
@@ -18,11 +19,13 @@ class Family(NamedTuple):
     """config: (vocabulary, dropout) -> 2 layers of width 64; ids below 3 are special ones.
 
     first_loss: ln V -> where the loss of an untrained model lies (R32).
+    example: (rng, rows, source, target, vocabulary) -> inputs and labels, of ordinary words.
     """
 
     model: type
     config: Callable[[int, float], Any]
     first_loss: Callable[[float], tuple[float, float]]
+    example: Callable[..., dict[str, np.ndarray]]
 
 
 SIDES = {
@@ -42,14 +45,75 @@ def marian(vocab, dropout):
     return models.MarianConfig(vocab_size=vocab, dropout=dropout, d_model=64, **ids, **SIDES)
 
 
+def bert(vocab, dropout, config=models.BertConfig):
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+    return config(vocab_size=vocab, num_hidden_layers=2, **sizes, **rates)
+
+
+def roberta(vocab, dropout):
+    return bert(vocab, dropout, models.RobertaConfig)
+
+
+def distilbert(vocab, dropout):
+    sizes = {"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128}
+    rates = {"dropout": dropout, "attention_dropout": dropout}
+    return models.DistilBertConfig(vocab_size=vocab, **sizes, **rates)
+
+
+def source_and_target(rng, rows, source, target, vocab):
+    return {
+        "input_ids": rng.integers(3, vocab, (rows, source)),
+        "labels": rng.integers(3, vocab, (rows, target)),
+    }
+
+
+MASK_ID = 2
+
+
+def hidden_words(rng, rows, source, target, vocab):
+    """Every third word of the source, from the second on, is hidden; no target."""
+    ids = rng.integers(3, vocab, (rows, source))
+    hidden = np.arange(source) % 3 == 1
+    return {
+        "input_ids": np.where(hidden, MASK_ID, ids),
+        "labels": np.where(hidden, ids, data.IGNORE_INDEX),
+    }
+
+
+def hidden_words_of_pairs(rng, rows, source, target, vocab):
+    """And whether the second half follows the first."""
+    batch = hidden_words(rng, rows, source, target, vocab)
+    halves = np.arange(source) >= source // 2
+    return batch | {
+        "token_type_ids": np.tile(halves.astype(int), (rows, 1)),
+        "next_sentence_label": np.arange(rows) % 2,
+    }
+
+
+def near(x):
+    return 0.95 * x, 1.05 * x
+
+
 FAMILIES = {
-    "Transformer": Family(models.Transformer, transformer, lambda x: (x, x + 1.0)),
-    "Marian": Family(models.MarianMTModel, marian, lambda x: (0.95 * x, 1.05 * x)),
+    "Transformer": Family(
+        models.Transformer, transformer, lambda x: (x, x + 1.0), source_and_target
+    ),
+    "Marian": Family(models.MarianMTModel, marian, near, source_and_target),
+    "BERT": Family(models.BertForMaskedLM, bert, near, hidden_words),
+    "BERT, two tasks": Family(
+        models.BertForPreTraining, bert, lambda x: near(x + math.log(2)), hidden_words_of_pairs
+    ),
+    "RoBERTa": Family(models.RobertaForMaskedLM, roberta, near, hidden_words),
+    "DistilBERT": Family(models.DistilBertForMaskedLM, distilbert, near, hidden_words),
 }
 ENCODER_DECODERS = ["Transformer", "Marian"]  # source and target: input_ids, decoder_input_ids
+# A loss that is one mean can be put together from parts; that of two tasks has two counts.
+OF_ONE_TASK = [name for name in FAMILIES if name != "BERT, two tasks"]
 
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_encoder_decoder = pytest.mark.parametrize("family", ENCODER_DECODERS)
+each_family_of_one_task = pytest.mark.parametrize("family", OF_ONE_TASK)
 VOCABULARY = 30
 
 
@@ -63,18 +127,20 @@ def new(family, seed=0, vocab=VOCABULARY, dropout=0.0, std=0.0, dtype=np.float64
     return model
 
 
-def example(rows=2, source=6, target=5, seed=0, vocab=VOCABULARY):
-    """input_ids and labels of ordinary words."""
+def example(family, rows=2, source=6, target=5, seed=0, vocab=VOCABULARY):
+    """Inputs and labels."""
     rng = np.random.default_rng(seed)
-    return {
-        "input_ids": rng.integers(3, vocab, (rows, source)),
-        "labels": rng.integers(3, vocab, (rows, target)),
-    }
+    return FAMILIES[family].example(rng, rows, source, target, vocab)
+
+
+def logits_of(output):
+    """(B, T, V)"""
+    return output.logits if hasattr(output, "logits") else output.prediction_logits
 
 
 def target_logits(model, ids, mask=None):
     """The decoder's logits (B, T, V) for ids (B, T), after a fixed source."""
-    source = example(len(ids))["input_ids"]
+    source = source_and_target(np.random.default_rng(0), len(ids), 6, 5, VOCABULARY)["input_ids"]
     return model(source, decoder_input_ids=ids, decoder_attention_mask=mask).logits.data
 
 
@@ -90,7 +156,7 @@ def log_softmax(x):
 @pytest.mark.parametrize("training", [False, True])
 @each_encoder_decoder
 def test_r19_logits_never_depend_on_later_tokens(family, training, padded):
-    model, ids = new(family, std=0.1).train(training), example(target=8)["labels"]
+    model, ids = new(family, std=0.1).train(training), example(family, target=8)["labels"]
     mask = np.array([[1] * 8, [1] * 7 + [0]]) if padded else None
     before = target_logits(model, ids, mask)
     changed = ids.copy()
@@ -122,18 +188,18 @@ def test_r22_source_padding_never_changes_the_logits(family):
 
 @each_family
 def test_r30_padding_columns_change_neither_loss_nor_gradients(family):
-    batch = example() | {"attention_mask": np.ones((2, 6), int)}
+    batch = example(family) | {"attention_mask": np.ones((2, 6), int)}
+    fill = {"labels": data.IGNORE_INDEX, "input_ids": new(family).config.pad_token_id}
     wider = {
-        "input_ids": np.pad(batch["input_ids"], ((0, 0), (0, 3))),
-        "attention_mask": np.pad(batch["attention_mask"], ((0, 0), (0, 3))),
-        "labels": np.pad(batch["labels"], ((0, 0), (0, 2)), constant_values=-100),
+        name: np.pad(x, ((0, 0), (0, 3)), constant_values=fill.get(name, 0)) if x.ndim > 1 else x
+        for name, x in batch.items()
     }
     results = []
     for inputs in (batch, wider):
         model = new(family, std=0.1)
         output = model(**inputs)
         output.loss.backward()
-        assert output.num_labels == 10
+        assert output.num_labels == (batch["labels"] != data.IGNORE_INDEX).sum()
         results.append((output.loss.item(), [p.grad for p in model.parameters()]))
     (loss, grads), (wide_loss, wide_grads) = results
     assert wide_loss == pytest.approx(loss, rel=1e-12)
@@ -145,7 +211,7 @@ def test_r30_padding_columns_change_neither_loss_nor_gradients(family):
 @each_encoder_decoder
 def test_r31_logits_at_a_position_are_scored_against_its_label_which_it_has_not_seen(family):
     """The shift is in the decoder's inputs, and nowhere else."""
-    model, batch = new(family, std=0.1).eval(), example()
+    model, batch = new(family, std=0.1).eval(), example(family)
     labels = batch["labels"]
     output = model(**batch)
     scores = np.take_along_axis(log_softmax(output.logits.data), labels[..., None], -1)
@@ -164,18 +230,43 @@ def test_r31_logits_at_a_position_are_scored_against_its_label_which_it_has_not_
 # -- training --------------------------------------------------------------------------------------
 
 
+@each_family
+def test_r10_a_training_step_stays_in_float32(family, monkeypatch):
+    """Activations of all modules, loss, gradients, parameters, the optimizer's moments."""
+    model, activations = new(family, dropout=0.1, dtype=np.float32), []
+    call = nn.Module.__call__
+
+    def watched(module, *args, **options):
+        result = call(module, *args, **options)
+        if isinstance(result, Tensor):
+            activations.append(result)
+        return result
+
+    monkeypatch.setattr(nn.Module, "__call__", watched)
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+    loss = model(**example(family)).loss
+    loss.backward()
+    optimizer.step()
+    assert len(activations) > 20
+    arrays = [loss, *activations, *model.parameters()]
+    arrays += [p.grad for p in model.parameters() if p.grad is not None]
+    arrays += [x for state in optimizer.state for x in state.values() if np.ndim(x)]
+    assert {x.dtype for x in arrays} == {np.dtype(np.float32)}
+
+
 @pytest.mark.parametrize("vocab", [100, 2000])
 @each_family
 def test_r32_the_first_loss_is_near_that_of_guessing(family, vocab):
     model = new(family, vocab=vocab, dtype=np.float32)
     least, most = FAMILIES[family].first_loss(math.log(vocab))
-    assert least < model(**example(4, 12, 12, vocab=vocab)).loss.item() < most
+    assert least < model(**example(family, 4, 12, 12, vocab=vocab)).loss.item() < most
 
 
 @pytest.mark.parametrize("vocab", [100, 2000])
 @each_family
 def test_r32_one_batch_is_overfitted(family, vocab):
-    model, batch = new(family, vocab=vocab, dtype=np.float32), example(4, 12, 12, vocab=vocab)
+    model = new(family, vocab=vocab, dtype=np.float32)
+    batch = example(family, 4, 12, 12, vocab=vocab)
     optimizer = optim.Adam(model.parameters(), lr=3e-3)
     for step in range(1, 301):
         optimizer.zero_grad()
@@ -185,18 +276,19 @@ def test_r32_one_batch_is_overfitted(family, vocab):
         loss.backward()
         optimizer.step(min(1.0, step / 20))
     assert loss.item() < 0.05
-    other = batch | {"input_ids": example(4, 12, 12, seed=1, vocab=vocab)["input_ids"]}
-    assert np.abs(model(**batch).logits.data - model(**other).logits.data).max() > 0.1
+    other = batch | {"input_ids": example(family, 4, 12, 12, seed=1, vocab=vocab)["input_ids"]}
+    assert np.abs(logits_of(model(**batch)).data - logits_of(model(**other)).data).max() > 0.1
 
 
 @pytest.mark.parametrize("mode", [True, False])
 @each_family
 def test_r66_evaluation_has_no_dropout_records_nothing_and_restores_the_mode(family, mode):
-    model, batch = new(family, std=0.1, dropout=0.5).train(mode), example()
+    model, batch = new(family, std=0.1, dropout=0.5).train(mode), example(family)
     with model.evaluating():
         outputs = [model(**batch) for _ in range(2)]
-    assert all(not x.loss.requires_grad and not x.logits.requires_grad for x in outputs)
-    assert_allclose(outputs[0].logits.data, outputs[1].logits.data, atol=1e-12)
+    logits = [logits_of(output) for output in outputs]
+    assert not any(x.requires_grad for x in (*logits, *(output.loss for output in outputs)))
+    assert_allclose(logits[0].data, logits[1].data, atol=1e-12)
     assert all(module.training is mode for module in model.modules())
     losses = [model(**batch).loss.item() for _ in range(2)]
     assert (abs(losses[0] - losses[1]) > 1e-3) == mode
@@ -207,7 +299,8 @@ def test_r66_evaluation_has_no_dropout_records_nothing_and_restores_the_mode(fam
 
 @each_family
 def test_a_folder_gives_the_model_back_bit_for_bit(family, tmp_path):
-    model, batch = new(family, std=0.1, dtype=np.float32).eval(), example()
+    model, batch = new(family, std=0.1, dtype=np.float32).eval(), example(family)
+    logits = logits_of(model(**batch)).data
     model.save_pretrained(tmp_path)
     opened = [pretrained.load(tmp_path), type(model).from_pretrained(tmp_path)]
     for other in opened:
@@ -218,7 +311,7 @@ def test_a_folder_gives_the_model_back_bit_for_bit(family, tmp_path):
         assert list(state) == list(model.state_dict())
         for name, array in model.state_dict().items():
             assert_array_equal(state[name], array, strict=True)
-        assert_allclose(other(**batch).logits.data, model(**batch).logits.data, atol=1e-5)
+        assert_allclose(logits_of(other(**batch)).data, logits, atol=1e-5)
 
 
 @each_family
@@ -252,10 +345,10 @@ def test_r39_saving_refuses_weights_that_are_not_finite(family, value, tmp_path)
 # -- training --------------------------------------------------------------------------------------
 
 
-def ragged(rows=6):
+def ragged(family, rows=6):
     """A batch in which rows have unequal numbers of labels."""
-    batch = example(rows) | {"attention_mask": np.ones((rows, 6), int)}
-    batch["labels"][[1, 4], 2:] = -100
+    batch = example(family, rows) | {"attention_mask": np.ones((rows, 6), int)}
+    batch["labels"][[1, 4], 2:] = data.IGNORE_INDEX
     return batch
 
 
@@ -267,10 +360,10 @@ def cut(batch, *ends):
     ]
 
 
-@each_family
+@each_family_of_one_task
 def test_r28_accumulated_batches_equal_the_big_batch(family):
     results = []
-    for pieces in ([ragged()], cut(ragged(), 1, 3)):
+    for pieces in ([ragged(family)], cut(ragged(family), 1, 3)):
         model = new(family, std=0.1)
         history = training.fit(
             model,
@@ -289,31 +382,50 @@ def test_r28_accumulated_batches_equal_the_big_batch(family):
         assert_allclose(pieces[name], array, atol=1e-10)
 
 
-@each_family
+@each_family_of_one_task
 def test_r29_the_mean_loss_is_the_same_for_every_batch_size(family):
     model = new(family, std=0.1).eval()
-    whole = training.mean_loss(model, [ragged()])
+    whole = training.mean_loss(model, [ragged(family)])
     for ends in ((1,), (2, 4), (1, 2, 3, 4, 5)):
-        assert training.mean_loss(model, cut(ragged(), *ends)) == pytest.approx(whole, rel=1e-12)
-    means = [training.mean_loss(model, [piece]) for piece in cut(ragged(), 1, 2, 3, 4, 5)]
+        assert training.mean_loss(model, cut(ragged(family), *ends)) == pytest.approx(
+            whole, rel=1e-12
+        )
+    means = [training.mean_loss(model, [piece]) for piece in cut(ragged(family), 1, 2, 3, 4, 5)]
     assert abs(np.mean(means) - whole) > 1e-3  # what a mean over sentences would be
 
 
-@each_encoder_decoder
+def batches(family, seed):
+    """Shuffled batches of 20 rows of random lengths; words are hidden anew each time."""
+    rng = np.random.default_rng(0)
+    pairs = [
+        [rng.integers(3, VOCABULARY, n).tolist() for n in row]
+        for row in rng.integers(1, 7, (20, 2))
+    ]
+    options = {"max_tokens": 30, "pad_id": new(family).config.pad_token_id, "seed": seed}
+    if family in ENCODER_DECODERS:
+        return data.Batches(pairs, **options, eos_id=2)
+
+    def hide(batch, rng):
+        special = batch["attention_mask"] == 0
+        ids = (MASK_ID, VOCABULARY)
+        hidden, labels = objectives.mask_tokens(batch["input_ids"], special, *ids, rng)
+        return batch | {"input_ids": hidden, "labels": labels}
+
+    more = {"next_sentence_label": 1} if family == "BERT, two tasks" else {}
+    examples = [{"input_ids": a + b, **more} for a, b in pairs]
+    return data.ExampleBatches(examples, **options, change=hide)
+
+
+@each_family
 def test_r38_resume_is_exact(family, tmp_path):
     """Dropout, accumulation, shuffled batches: 3 steps, a checkpoint, 4 more, or 7 at once."""
 
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 7, (20, 2))
-    pairs = [[rng.integers(3, VOCABULARY, n).tolist() for n in row] for row in sizes]
-
     def go(steps, seed, folder, resume):
         model = new(family, seed, dropout=0.2, dtype=np.float32)
-        options = {"max_tokens": 30, "pad_id": 0, "eos_id": 2}
-        batches = data.Batches(pairs, **options, seed=seed)
         optimizer = optim.AdamW(model.parameters(), lr=0.01)
         how = {"accumulate": 2, "folder": folder, "resume": resume, "progress": False}
-        history = training.fit(model, batches, optimizer, optim.linear(2, 10), steps, **how)
+        schedule = optim.linear(2, 10)
+        history = training.fit(model, batches(family, seed), optimizer, schedule, steps, **how)
         return history, {name: array.tobytes() for name, array in model.state_dict().items()}
 
     whole = go(7, 0, tmp_path / "whole", resume=False)
@@ -342,7 +454,7 @@ def test_r59_r61_r22_generation_with_and_without_cache_alone_and_padded(family, 
 @each_encoder_decoder
 def test_r66_generation_knows_no_dropout_and_keeps_the_mode(family):
     model = new(family, std=0.3, dropout=0.5).train()
-    ids = example()["input_ids"]
+    ids = example(family)["input_ids"]
     first, second = (model.generate(ids, num_beams=2, max_new_tokens=6) for _ in range(2))
     assert_array_equal(first, second)
     assert all(module.training for module in model.modules())

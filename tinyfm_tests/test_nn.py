@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tinyfm
 from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, pretrained, tensor
 from tinyfm.autograd import Node, Tensor, raw
-from tinyfm.models import bert, distilbert, roberta
+from tinyfm.models import bert, distilbert, roberta, sentence_bert
 from tinyfm_tests import standin
 
 EXAMPLES = settings.default.max_examples
@@ -429,6 +429,20 @@ def encoder_model_case(cls, s):
 for cls in module_classes():
     if issubclass(cls, bert.BertModel | bert.WithBody):
         case(cls)(partial(encoder_model_case, cls))
+
+
+@case(sentence_bert.CosineRegression)
+def cosine_regression_case(s):
+    body = models.BertModel(encoder_config(s), pooler=False)
+    module, ids = s.weighted(sentence_bert.CosineRegression(body)), s.rng.integers(0, 6, (2, 2, 4))
+    mask = np.array([[[1, 1, 1, 1], [1, 1, 0, 0]], [[1, 0, 0, 0], [1, 1, 1, 0]]])
+    scores = s.rng.uniform(-1, 1, 2)
+
+    def call():
+        tinyfm.manual_seed(1)
+        return module(ids, mask, scores).loss
+
+    return Case(module, (), call)
 
 
 @case(bert.Embeddings)

@@ -136,7 +136,7 @@ GOOD = "good\t1"
 @pytest.mark.parametrize(
     "lines, options, message",
     [
-        (["a\tb\tlabel", "x\ty\t1"], {}, ": which of 'a', 'b', 'label' holds the"),
+        (["a\tb\tlabel", "x\ty\t1"], {}, ": the columns are 'a', 'b', 'label', and none is "),
         (
             ["a\tb\tlabel", *["x\ty\t1"] * 5, "x\ty"],
             {"text_columns": ["a"]},
@@ -144,7 +144,11 @@ GOOD = "good\t1"
         ),
         (["sentence\tlabel", GOOD, "one\ttwo\t0"], {}, ":3: 3 columns, but the first line has 2"),
         (["sentence\tlabel", "a plain line"], {}, ":2: 1 column, but"),
-        (["sentence\twhat", GOOD], {}, ": which of 'sentence', 'what' holds the label?"),
+        (
+            ["sentence\twhat", GOOD],
+            {},
+            ": the columns are 'sentence', 'what', and none is label or score or",
+        ),
         (["sentence\tlabel", GOOD], {"label_column": "x"}, ": no column 'x' among 'sentence',"),
         ([GOOD], {"text_columns": ["1"], "label_column": "3"}, ": no column '3' among '1', '2'"),
         (["a\tb\tc\tlabel", "1\t2\t3\t4"], {"text_columns": ["a", "b", "c"]}, ": 3 columns of"),

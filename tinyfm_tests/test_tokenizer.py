@@ -759,3 +759,14 @@ def test_the_ids_of_gpt2_and_bart(published):
     assert t.encode("UN Chief Says There Is No Plan to Stop Chemical Weapons in Syria").ids == [
         0, 4154, 1231, 15674, 345, 1534, 440, 5427, 7, 12457, 14329, 28054, 11, 1854, 2,
     ]  # fmt: skip
+
+
+def test_equal_lines_give_equal_wordpiece_vocabularies():
+    """Also among merges that are equally frequent, of which the library's order is by chance."""
+    lines = [f"{a}{b}{c}{d}" for a in "abcd" for b in "efgh" for c in "ijkl" for d in "mnop"]
+
+    def vocabulary():
+        tokenizer = Tokenizer.train_wordpiece(lines, 60)
+        return [tokenizer.id_to_token(i) for i in range(len(tokenizer))]
+
+    assert all(vocabulary() == vocabulary() for _ in range(4))

@@ -30,9 +30,9 @@ from tinyfm.demos.finetuning import (
     Score,
     Task,
     learns,
-    new_parser,
     new_training,
     run,
+    shared_parser,
 )
 from tinyfm.demos.records import Question, Records, read_questions
 from tinyfm.errors import InputError
@@ -45,13 +45,19 @@ COMMAND = Command(
     save="answerer",
     train="SQuAD's JSON, or JSON lines",
 )
-TRAINING = new_training(remembered=("skip_bad",), max_length=(128, 384, 384))
+TRAINING = new_training(
+    sizes={"vocab_size": (1000, 4000, 4000)},
+    epochs=(12, 3, 3),
+    max_length=(128, 384, 384),
+    max_tokens=(1000, 2000, 2000),
+    dropout=(0.0, 0.1, 0.1),
+)
 MAX_ANSWER = 30  # tokens in an answer
 
 
-def parser() -> cli.Parser:
+def new_parser() -> cli.Parser:
     """The shared options, and what to answer."""
-    new = new_parser(COMMAND, TRAINING)
+    new = shared_parser(COMMAND, TRAINING)
     asked = new.add_argument_group("questions")
     asked.add_argument(
         "--question", type=cli.text, metavar="TEXT", help="answer this out of --context; without "
@@ -86,7 +92,7 @@ class Answering(Task[Question]):
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
 
-    def read(self, path: str, args: argparse.Namespace, config: Any = None) -> Records[Question]:
+    def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[Question]:
         return read_questions(path, skip=bool(args.skip_bad))
 
     def embedded(self) -> tuple[Records[Question], dict[str, Records[Question]]]:
@@ -194,6 +200,9 @@ def main(args: argparse.Namespace) -> None:
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
     def answer(line: str, where: str) -> None:
+        if not line.strip():
+            print()
+            return
         question, _, context = line.partition("\t")
         if not question.strip() or not context.strip():
             raise InputError(f"{where}: give a question, a tab and a passage")
@@ -203,8 +212,8 @@ def main(args: argparse.Namespace) -> None:
     if args.question is not None:
         print_answers(model, args, Question(args.question, args.context, ()), "--question")
     elif not learns(args) and not args.test:
-        cli.answer_lines(answer)
+        cli.answer_lines(answer, "A question, a tab and a passage in each line")
 
 
 if __name__ == "__main__":
-    sys.exit(cli.run(main, parser()))
+    sys.exit(cli.run(main, new_parser()))

@@ -8,7 +8,7 @@
 
 Files are JSON lines or tab-separated columns with a header, with the names
 
-    sentence, label                 classes; or numbers, which are then predicted
+    sentence, label                 classes; or numbers (with a point: 4.0), to be predicted
     sentence1, sentence2, label     the same for pairs
     context, endings, label         which of the endings (a list, JSON only) is right, from 0
 
@@ -35,10 +35,12 @@ from tinyfm.demos.finetuning import (
     Model,
     Score,
     Task,
+    is_text,
+    is_texts,
     learns,
-    new_parser,
     new_training,
     run,
+    shared_parser,
 )
 from tinyfm.demos.records import Choice, Records, read_classification
 from tinyfm.demos.records import Example as Record
@@ -51,19 +53,25 @@ COMMAND = Command(
     save="classifier",
     train="JSON lines, or tab-separated columns with a header",
 )
-TRAINING = new_training(remembered=("text_columns", "label_column", "skip_bad"))
+TRAINING = new_training(
+    remembered={"text_columns": is_texts, "label_column": is_text}, epochs=(12, 3, 3)
+)
 
 
-def parser() -> cli.Parser:
+def new_parser() -> cli.Parser:
     """The shared options, and how the columns are called, and what to classify."""
-    new = new_parser(COMMAND, TRAINING)
+    new = shared_parser(COMMAND, TRAINING)
     files = new.add_argument_group("files and texts")
     files.add_argument(
-        "--text-columns", nargs="+", metavar="NAME", help="the columns of the text, or of the two "
-        "texts (default: sentence; sentence1 and sentence2; others that are usual)",
+        "--text-columns", type=cli.text, nargs="+", metavar="NAME", help="the columns of the "
+        "text, or of the two texts (default: sentence; sentence1 and sentence2; others that are "
+        "usual)",
     )  # fmt: skip
     files.add_argument(
-        "--label-column", metavar="NAME", help="the column of the label (default: label, score)"
+        "--label-column",
+        type=cli.text,
+        metavar="NAME",
+        help="the column of the label (default: label, score)",
     )
     files.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="classify this; without it, after --model, "
@@ -82,10 +90,12 @@ class Classification(Task[Any]):
 
     heads = ("ForSequenceClassification", "ForMultipleChoice")
 
-    def read(self, path: str, args: argparse.Namespace, config: Any = None) -> Records[Any]:
-        classes = None if config is None or config.num_labels == 1 else list(config.label2id)
-        regression = None if config is None else config.num_labels == 1
-        return read_classification(
+    def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[Any]:
+        classes = regression = None
+        if model is not None and not chooses(model):
+            regression = model.config.num_labels == 1
+            classes = None if regression else list(model.config.label2id)
+        records = read_classification(
             path,
             args.text_columns,
             args.label_column,
@@ -93,6 +103,13 @@ class Classification(Task[Any]):
             classes=classes,
             skip=bool(args.skip_bad),
         )
+        if model is not None and chooses(model) != is_choice(records):
+            kinds = {True: "endings to choose from", False: "classes or numbers"}
+            raise InputError(
+                f"{path}: has {kinds[is_choice(records)]}, and the model is for "
+                f"{kinds[chooses(model)]}; give another file"
+            )
+        return records
 
     def embedded(self) -> tuple[Records[Any], dict[str, Records[Any]]]:
         return reviews.records()
@@ -102,12 +119,21 @@ class Classification(Task[Any]):
 
     def config(self, records: Records[Any]) -> dict[str, Any]:
         if is_choice(records):
+            if len(records[0].endings) == 1:
+                raise InputError(f"{records.where(0)}: 1 ending; give two or more to choose from")
             return {}
         labels = {record.label for record in records}
         if any(isinstance(label, float) for label in labels):
             return {"num_labels": 1}
-        numbers = all(name.isdecimal() for name in labels)
-        return {"id2label": dict(enumerate(sorted(labels, key=int if numbers else None)))}
+        names = sorted(labels)
+        if len(names) == 1:
+            raise InputError(
+                f"{records.where(0)}: label {names[0]!r} is the only one in the file; give two or "
+                "more to tell apart"
+            )
+        if all(name.isdecimal() for name in names):
+            names.sort(key=int)
+        return {"id2label": dict(enumerate(names))}
 
     def lines(self, records: Records[Any]) -> list[str]:
         return [text for record in records for text in texts_of(record)]
@@ -171,7 +197,13 @@ class Classification(Task[Any]):
 
 
 def is_choice(records: Sequence[Any]) -> bool:
+    """Whether the records have endings."""
     return isinstance(records[0], Choice)
+
+
+def chooses(model: Any) -> bool:
+    """Whether the model is for such records."""
+    return type(model).__name__.endswith("MultipleChoice")
 
 
 def texts_of(record: Any) -> tuple[str, ...]:
@@ -180,7 +212,7 @@ def texts_of(record: Any) -> tuple[str, ...]:
 
 def answer(task: Classification, model: Model, texts: Sequence[str], where: str) -> str:
     """One line for a text, or texts that belong together: the best class first, with tabs."""
-    choosing = type(model.model).__name__.endswith("MultipleChoice")
+    choosing = chooses(model.model)
     if choosing and len(texts) < 3:
         raise InputError(f"{where}: the model chooses among endings; give a text and two or more")
     if not choosing and len(texts) > 2:
@@ -206,12 +238,15 @@ def main(args: argparse.Namespace) -> None:
     def say(message: str) -> None:  # around the progress line, where there is one
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
+    def answer_line(line: str, where: str) -> None:
+        print(answer(task, model, line.split("\t"), where) if line.strip() else "")
+
     model = run(task, TRAINING, args, say)
     if args.text is not None:
         print(answer(task, model, [args.text, *(args.pair or ())], "--text"))
     elif not learns(args) and not args.test:
-        cli.answer_lines(lambda line, where: print(answer(task, model, line.split("\t"), where)))
+        cli.answer_lines(answer_line)
 
 
 if __name__ == "__main__":
-    sys.exit(cli.run(main, parser()))
+    sys.exit(cli.run(main, new_parser()))

@@ -134,8 +134,10 @@ def on_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
-def read_named_lines() -> Iterator[tuple[str, str]]:
+def read_named_lines(asked: str = "One sentence a line") -> Iterator[tuple[str, str]]:
     """(line, how to name it in a message) of standard input; on a terminal with a prompt.
+
+    asked: what is to be typed there.
 
     The prompt ends with Ctrl-D. What is typed there can be edited and called back with the arrow
     keys where Python has readline; a line that is not UTF-8 is said and asked for again.
@@ -150,7 +152,7 @@ def read_named_lines() -> Iterator[tuple[str, str]]:
         # Elsewhere than in a UTF-8 locale readline drops what is not ASCII.
         if locale.nl_langinfo(locale.CODESET) == "UTF-8":
             import readline  # noqa: F401
-    print("One sentence a line; Ctrl-D ends.", file=sys.stderr)
+    print(f"{asked}; Ctrl-D ends.", file=sys.stderr)
     while True:
         try:
             yield input("> "), "this line"
@@ -161,12 +163,12 @@ def read_named_lines() -> Iterator[tuple[str, str]]:
             return
 
 
-def answer_lines(answer: Callable[[str, str], None]) -> None:
+def answer_lines(answer: Callable[[str, str], None], asked: str = "One sentence a line") -> None:
     """`answer(line, how to name it)` for each line of standard input, or at a prompt.
 
     Bad input ends the command; a person at a prompt is told and can type another line.
     """
-    for line, where in read_named_lines():
+    for line, where in read_named_lines(asked):
         try:
             answer(line, where)
         except InputError as error:

@@ -9,17 +9,19 @@
     python -m tinyfm.demos.embed --model FOLDER < lines.txt > vectors.tsv
 
 Two texts: the cosine of their vectors; the mean over the subwords, which padding does not change.
---search: the lines of a file that are nearest to the text. A word in two texts: the cosine of its
-vectors there; a word alone: its neighbours in the table of embeddings. --test: how well the cosines
-follow the scores of a file with sentence1, sentence2 and score. A training, which fills in hidden
-words, replaces what is in its folder (--save).
+--search: the lines of a file that are nearest to the text, or to each line of standard input, whose
+answers end with a blank line. A word in two texts: the cosine of its vectors there; a word alone:
+its neighbours in the table of embeddings. --test: how well the cosines follow the scores of a file
+with sentence1, sentence2 and score. A training, which fills in hidden words, replaces what is in
+its folder (--save).
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,23 +43,23 @@ from tinyfm.demos.encoders import (
     size_options,
 )
 from tinyfm.demos.learning import CHECKPOINT, Option, Say, Training, learn
-from tinyfm.demos.pretraining import Hide
+from tinyfm.demos.pretraining import check_lengths
 from tinyfm.demos.records import Records, read_classification
 from tinyfm.demos.similar import Scored
 from tinyfm.errors import InputError
-from tinyfm.models.heads import mean_pool
+from tinyfm.models.sentence_bert import CosineRegression, mean_pool
 from tinyfm.text import read_lines
 from tinyfm.tokenizer import Encoding, Tokenizer
 
 TRAINING = Training(
     kinds=("",),
     options={
-        "steps": Option(cli.positive_int, (600,), "optimizer steps"),
-        **size_options(1, vocab_size=(1000,)),
+        "steps": Option(cli.positive_int, (800,), "optimizer steps"),
+        **size_options(1, vocab_size=(1000,), hidden_size=(64,), ffn=(256,)),
         "max_length": Option(cli.positive_int, (64,), "subwords in a text"),
-        "max_tokens": Option(cli.positive_int, (2000,), "tokens in a batch, padding included"),
-        "warmup": Option(cli.positive_int, (60,), "steps until the learning rate is at its peak"),
-        "lr": Option(cli.positive_float, (1e-3,), "peak learning rate"),
+        "max_tokens": Option(cli.positive_int, (1000,), "tokens in a batch, padding included"),
+        "warmup": Option(cli.positive_int, (80,), "steps until the learning rate is at its peak"),
+        "lr": Option(cli.positive_float, (3e-3,), "peak learning rate"),
         "clip": Option(cli.positive_float, (1.0,), "limit of the gradient's norm"),
         "dropout": Option(cli.probability, (0.1,), "share of the activations left out"),
     },
@@ -121,47 +123,68 @@ def main(args: argparse.Namespace) -> None:
 
     check(args)
     device = cli.choose_device(args)
-    asked = args.text or args.word or args.search
-    quiet = bool(asked) or (args.model is not None and not args.test)
+    lines = None if args.search is None else read_search(args.search)
+    pairs = None if args.test is None else read_scores(args.test)
+    asked = any(given is not None for given in (args.text, args.word, args.search))
 
     def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+        tqdm.write(message, file=sys.stderr if asked else sys.stdout)
 
-    pairs = read_scores(args.test) if args.test else None
-    lines = [line for line in read_lines(args.search) if line.strip()] if args.search else []
+    def ready(embedder: Embedder) -> None:  # before a training, too: it would be in vain
+        check_texts(embedder, args, lines, pairs)
+
     if args.model is not None:
         model, tokenizer = open_model(args.model, "Model")
         embedder = Embedder(model.to(device), tokenizer)
+        ready(embedder)
     else:
-        embedder = train(args, device, say)
-        pairs = pairs or similar.pairs()
+        embedder = train(args, device, say, ready)
+        pairs = pairs or Records.generated(similar.split()[1], "pair")
     if pairs is not None:
         say(f"{args.test or 'generated pairs'}: {score(embedder, pairs)}")
     if args.word is not None:
         show_word(embedder, args)
-    elif args.search:
+    elif lines is not None:
         search(embedder, lines, args)
     elif args.text is not None and len(args.text) == 2:
-        print(f"{cosines(*embedder(args.text, ['--text'] * 2)[:, None])[0]:.4f}")
+        print(f"{cosines(*embedder(args.text)[:, None])[0]:.4f}")
     elif args.text is not None:
-        print_vector(embedder, args.text[0], "--text")
-    elif args.model is not None and not args.test:
+        print_vector(embedder, args.text[0])
+    elif args.model is not None and args.test is None:
         cli.answer_lines(lambda line, where: print_vector(embedder, line, where))
 
 
 def check(args: argparse.Namespace) -> None:
     """Options that exclude or need each other."""
-    given = [name for name in TRAINING.options if getattr(args, name) is not None]
-    if args.model is not None and (given or args.resume):
-        name = given[0] if given else "resume"
-        raise InputError(f"--{name.replace('_', '-')} is for a training: leave --model out")
+    if args.model is not None:
+        TRAINING.refuse(args)
     count = len(args.text or ())
     if count > 2:
         raise InputError(f"--text is given {count} times; give one text or two")
     if args.word is not None and count == 1:
         raise InputError("--word is compared in two texts: give --text twice, or not at all")
-    if args.search and (count == 2 or args.word is not None):
+    if args.search is not None and (count == 2 or args.word is not None):
         raise InputError("--search takes one --text and no --word")
+
+
+def check_texts(
+    embedder: Embedder,
+    args: argparse.Namespace,
+    lines: Records[str] | None,
+    pairs: Records[Scored] | None,
+) -> None:
+    """InputError, naming the place, for a text or a word that there can be no vector of."""
+    texts = [(text, "--text") for text in args.text or ()]
+    if lines is not None:
+        texts += [(line, lines.where(i)) for i, line in enumerate(lines)]
+    if pairs is not None:
+        texts += [(side, pairs.where(i)) for i, pair in enumerate(pairs) for side in pair[:2]]
+    embedder.encode([text for text, _ in texts], [where for _, where in texts])
+    if args.word is not None and args.text is None:
+        embedder.pieces(args.word)
+    elif args.word is not None:
+        for text in args.text:
+            embedder.rows(args.word, text)
 
 
 # -- vectors ---------------------------------------------------------------------------------------
@@ -195,26 +218,39 @@ class Embedder:
                 )
         return encodings
 
-    def of_word(self, word: str, text: str, where: str) -> np.ndarray:
+    def of_word(self, word: str, text: str) -> np.ndarray:
         """(d,) the mean over the subwords of a word where it first stands in a text."""
-        (encoding,) = self.encode([text], [where])
-        start = text.lower().find(word.lower())
-        if start < 0:
-            raise InputError(f"{where}: {word!r} is not in {text!r}; give texts that hold it")
-        end = start + len(word)
-        rows = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
+        encoding, rows = self.rows(word, text)
         with self.model.evaluating():
             batch = {k: np.array([v]) for k, v in new_example(encoding, self.model).items()}
             hidden = to_numpy(self.model(**batch).last_hidden_state.data)[0]
         return hidden[rows].mean(axis=0)
 
+    def rows(self, word: str, text: str) -> tuple[Encoding, list[int]]:
+        """A text, and which of its subwords are the word's: a whole word, or else a part of one."""
+        (encoding,) = self.encode([text], ["--text"])
+        part = re.escape(word.strip())
+        for pattern in (rf"(?<!\w){part}(?!\w)", part):
+            if found := re.search(pattern, text, re.IGNORECASE):
+                start, end = found.span()
+                rows = [i for i, (a, b) in enumerate(encoding.offsets) if a < end and b > start]
+                if rows:
+                    return encoding, rows
+        raise InputError(f"--text: {word!r} is not in {text!r}; give texts that hold it")
+
+    def pieces(self, word: str) -> list[int]:
+        """The ids of a word's subwords."""
+        found = self.tokenizer.encode(word)
+        ids = [i for i, w in zip(found.ids, found.word_ids, strict=True) if w is not None]
+        if not {*ids} - {self.tokenizer.unk_id}:
+            raise InputError(f"--word {word!r}: the vocabulary has nothing of it; give another")
+        return ids
+
     def neighbours(self, word: str, top_k: int) -> list[tuple[str, float]]:
         """The subwords whose rows in the table of embeddings are nearest to the word's."""
-        table = to_numpy(self.model.embeddings.word.weight.data)
-        pieces = self.tokenizer.encode(word)
-        own = [i for i, w in zip(pieces.ids, pieces.word_ids, strict=True) if w is not None]
-        if not own or own == [self.tokenizer.unk_id]:
-            raise InputError(f"--word {word!r}: the vocabulary has nothing of it; give another")
+        own = self.pieces(word)
+        # A published table may have more rows than there are subwords.
+        table = to_numpy(self.model.embeddings.word.weight.data)[: len(self.tokenizer)]
         near = cosines(table[own].mean(axis=0)[None], table)
         leave_out = {*own, *self.tokenizer.special_ids}
         best = [int(i) for i in np.argsort(-near, kind="stable") if i not in leave_out][:top_k]
@@ -236,15 +272,13 @@ def show_word(embedder: Embedder, args: argparse.Namespace) -> None:
         for token, near in embedder.neighbours(args.word, args.top_k):
             print(f"{near:.4f}\t{token}")
         return
-    a, b = (embedder.of_word(args.word, text, "--text") for text in args.text)
+    a, b = (embedder.of_word(args.word, text) for text in args.text)
     print(f"{cosines(a[None], b[None])[0]:.4f}")
 
 
 def search(embedder: Embedder, lines: Sequence[str], args: argparse.Namespace) -> None:
     """The nearest lines of a file, to --text or to each line of standard input."""
-    if not lines:
-        raise InputError(f"{args.search}: every line is blank; give a file of texts")
-    found = embedder(lines, [f"{args.search}: line {i + 1}" for i in range(len(lines))])
+    found = embedder(lines)
 
     def answer(text: str, where: str) -> None:
         near = cosines(embedder([text], [where]), found)
@@ -259,15 +293,22 @@ def search(embedder: Embedder, lines: Sequence[str], args: argparse.Namespace) -
         cli.answer_lines(answer)
 
 
-def print_vector(embedder: Embedder, text: str, where: str) -> None:
+def print_vector(embedder: Embedder, text: str, where: str = "--text") -> None:
     print("\t".join(f"{x:.6g}" for x in embedder([text], [where])[0]))
 
 
-def read_scores(path: str) -> list[Scored]:
-    records: Records[Any] = read_classification(path, regression=True)
-    if any(len(getattr(record, "texts", ())) != 2 for record in records):
-        raise InputError(f"{path}: no pairs; give the columns sentence1, sentence2 and score")
-    return [Scored(r.texts[0], r.texts[1], r.label) for r in records]
+def read_search(path: str) -> Records[str]:
+    """The lines of a file, without blank ones."""
+    lines = [(n, line) for n, line in enumerate(read_lines(path), 1) if line.strip()]
+    if not lines:
+        raise InputError(f"{path}: every line is blank; give a file of texts")
+    return Records([line for _, line in lines], [f"{path}:{n}" for n, _ in lines])
+
+
+def read_scores(path: str) -> Records[Scored]:
+    records: Records[Any] = read_classification(path, ("sentence1", "sentence2"), regression=True)
+    pairs = [Scored(r.texts[0], r.texts[1], r.label) for r in records]
+    return Records(pairs, [records.where(i) for i in range(len(records))])
 
 
 def score(embedder: Embedder, pairs: Sequence[Scored]) -> str:
@@ -282,37 +323,46 @@ def score(embedder: Embedder, pairs: Sequence[Scored]) -> str:
 # -- training --------------------------------------------------------------------------------------
 
 
-def train(args: argparse.Namespace, device: str, say: Say) -> Embedder:
-    """A small model of hidden words; its vectors are those of its last layer."""
+def train(
+    args: argparse.Namespace, device: str, say: Say, ready: Callable[[Embedder], None]
+) -> Embedder:
+    """A small model whose cosines learn to follow the scores of generated pairs.
+
+    ready: called with the embedder before it learns.
+    """
     TRAINING.settle(args, lambda args: 0)
-    sentences = similar.sentences()
+    pairs, tests = similar.split()
     tinyfm.manual_seed(args.seed)
+    texts = [text for pair in [*pairs, *tests] for text in (pair.a, pair.b)]
     if args.resume:
         tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
     else:
-        tokenizer = Tokenizer.train_wordpiece(sentences, args.vocab_size)
-    model = new_model(models.BertForMaskedLM, new_config(args, tokenizer)).to(device)
-    encodings = tokenizer.encode_all(sentences, max_length=args.max_length)
+        tokenizer = Tokenizer.train_wordpiece(texts[: 2 * len(pairs)], args.vocab_size)
+    ids = tokenizer.encode_batch(texts)
+    check_lengths(args, max(map(len, ids)))
     examples = [
-        {"input_ids": e.ids, "special": [int(word is None) for word in e.word_ids]}
-        for e in encodings
+        {"input_ids": ids[2 * i : 2 * i + 2], "labels": pair.score / similar.MOST}
+        for i, pair in enumerate(pairs)
     ]
-    ids = {"pad_id": tokenizer.pad_id, "seed": args.seed}
-    hide = Hide(tokenizer, "roberta")
-    batches = ExampleBatches(examples, max_tokens=args.max_tokens, change=hide, **ids)
-    embedder, tests = Embedder(model.bert, tokenizer), similar.pairs()
+    body = new_model(models.BertModel, new_config(args, tokenizer), pooler=False)
+    model = CosineRegression(body).to(device)
+    embedder = Embedder(body, tokenizer)
+    ready(embedder)
+    batches = ExampleBatches(
+        examples, max_tokens=args.max_tokens, pad_id=tokenizer.pad_id, seed=args.seed
+    )
 
     def look(_: Any) -> dict[str, float]:
         say(f"  {score(embedder, tests)}")
         return {}
 
     def save(folder: Path) -> None:
-        model.save_pretrained(folder)
+        body.save_pretrained(folder)
         tokenizer.save(folder)
 
     with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
         count = sum(p.size for p in model.parameters())
-        say(f"{len(sentences)} sentences, {len(tokenizer)} subwords, {count:,} parameters")
+        say(f"{len(pairs)} pairs, {len(tokenizer)} subwords, {count:,} parameters")
         learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
     return embedder
 

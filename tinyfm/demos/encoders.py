@@ -15,6 +15,10 @@ from tinyfm.demos.learning import Option
 from tinyfm.errors import InputError
 from tinyfm.tokenizer import Encoding, Tokenizer
 
+FAMILIES = tuple(
+    config.model_type
+    for config in (models.BertConfig, models.RobertaConfig, models.DistilBertConfig)
+)
 BATCH_TOKENS = 4000  # in one batch, where nothing is learnt
 
 
@@ -54,10 +58,10 @@ def new_config(args: argparse.Namespace, tokenizer: Tokenizer, **more: Any) -> m
     )
 
 
-def new_model(cls: type, config: models.BertConfig) -> Any:
+def new_model(cls: type, config: models.BertConfig, **options: Any) -> Any:
     """A model with random weights; a size that the memory does not hold is an InputError."""
     try:
-        return cls(config)
+        return cls(config, **options)
     except MemoryError as error:
         raise InputError(
             f"--hidden-size {config.hidden_size}, --ffn {config.intermediate_size}, --layers "
@@ -72,9 +76,15 @@ def open_model(folder: str, *heads: str, **config: Any) -> tuple[Any, Tokenizer]
         own class is taken, or else the first.
     InputError: what cannot be opened, has no such head, or does not fit together.
     """
-    values = pretrained.read_config(pretrained.resolve(folder))
+    path = pretrained.resolve(folder)
+    values = pretrained.read_config(path)
+    if (family := values.get("model_type")) not in FAMILIES:
+        raise InputError(
+            f"{path / pretrained.CONFIG}: model_type is {family!r}, and this command takes "
+            f"{', '.join(FAMILIES)}; give a model of one of these"
+        )
     own = [head for head in heads for name in values["architectures"] if name.endswith(head)]
-    cls = models.with_head(str(values.get("model_type")), (*own, *heads)[0])
+    cls = models.with_head(family, (*own, *heads)[0])
     model = cls.from_pretrained(folder, **config)
     for name, array in model.state_dict().items():
         if not np.isfinite(array).all():  # save_pretrained writes such weights when forced

@@ -8,7 +8,8 @@
     python -m tinyfm.demos.fill_mask --recipe both  BERT's and RoBERTa's recipe beside each other
 
 A tenth of the documents is held out, and every score is taken there. A training replaces what is in
-its folder (--save); with --recipe both there is a folder in it for each.
+its folder (--save); with --recipe both there is a folder in it for each. Each line of standard
+input is answered by one line: the words and their probabilities, a tab between places.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tinyfm
-from tinyfm.backend import to_numpy
 from tinyfm.data import Example
 from tinyfm.demos import cli, documents
 from tinyfm.demos.encoders import (
@@ -34,27 +34,45 @@ from tinyfm.demos.encoders import (
     open_model,
     size_options,
 )
-from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
-from tinyfm.demos.pretraining import RECIPES, Scores, encode, hidden_once, new_batches, score
+from tinyfm.demos.learning import CHECKPOINT, OPTIONS, Look, Option, Say, Training, learn
+from tinyfm.demos.pretraining import (
+    RECIPES,
+    Scores,
+    check_documents,
+    check_lengths,
+    encode,
+    hidden_once,
+    new_batches,
+    score,
+    word_logits,
+)
 from tinyfm.errors import InputError
-from tinyfm.tokenizer import Tokenizer
+from tinyfm.tokenizer import Encoding, Tokenizer
 
 # Of each option what fits Python's manual, the Korean sentences, and a file.
 KINDS = ("", "with --corpus korean", "with a file")
 TRAINING = Training(
     kinds=KINDS,
     options={
-        "steps": Option(cli.positive_int, (1000, 1000, 4000), "optimizer steps"),
-        **size_options(3, vocab_size=(3000, 3000, 8000), layers=(3, 2, 4)),
+        "steps": Option(cli.positive_int, (2000, 3000, 4000), "optimizer steps"),
+        **size_options(
+            3,
+            vocab_size=(2000, 3000, 8000),
+            hidden_size=(64, 64, 128),
+            layers=(2, 2, 4),
+            ffn=(256, 256, 512),
+        ),
         "max_length": Option(cli.positive_int, (64, 32, 128), "subwords in a text"),
-        "max_tokens": Option(cli.positive_int, (2000,) * 3, "tokens in a batch, with padding"),
+        "max_tokens": Option(
+            cli.positive_int, (1000, 1000, 2000), "tokens in a batch, with padding"
+        ),
         "accumulate": Option(cli.positive_int, (1,) * 3, "batches that make one step"),
         "warmup": Option(
-            cli.positive_int, (100, 100, 400), "steps until the learning rate is at its peak"
+            cli.positive_int, (200, 200, 400), "steps until the learning rate is at its peak"
         ),
-        "lr": Option(cli.positive_float, (1e-3,) * 3, "peak learning rate"),
+        "lr": Option(cli.positive_float, (4e-3, 4e-3, 1e-3), "peak learning rate"),
         "clip": Option(cli.positive_float, (1.0,) * 3, "limit of the gradient's norm"),
-        "dropout": Option(cli.probability, (0.1,) * 3, "share of the activations left out"),
+        "dropout": Option(cli.probability, (0.0, 0.0, 0.1), "share of the activations left out"),
     },
     schedules=("linear",) * 3,
     remembered={
@@ -116,11 +134,15 @@ def new_parser() -> cli.Parser:
 def main(args: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    if args.model is not None and (args.corpus or args.recipe or args.resume):
-        raise InputError("--model uses a saved model, --corpus, --recipe and --resume make one")
-    given = [name for name in TRAINING.options if getattr(args, name) is not None]
-    if args.model is not None and given:
-        raise InputError(f"--{given[0].replace('_', '-')} is for a training: leave --model out")
+    if args.model is not None:
+        if args.corpus is not None or args.recipe is not None:
+            raise InputError("--model uses a saved model, --corpus and --recipe make one")
+        TRAINING.refuse(args)
+    if args.corpus == "korean" and args.recipe in ("bert", "both"):
+        raise InputError(
+            "--corpus korean has single sentences and no documents, so that there is no next "
+            "sentence to ask for; take --recipe roberta"
+        )
     device = cli.choose_device(args)
 
     def say(message: str) -> None:  # around the progress line, where there is one
@@ -134,7 +156,7 @@ def main(args: argparse.Namespace) -> None:
     if args.text is not None:
         print_fills(filler, args.text, "--text", args.top_k)
     elif args.model is not None:
-        cli.answer_lines(lambda line, where: print_fills(filler, line, where, args.top_k))
+        cli.answer_lines(lambda line, where: print_line(filler, line, where, args.top_k))
 
 
 # -- training --------------------------------------------------------------------------------------
@@ -146,10 +168,13 @@ def train_all(args: argparse.Namespace, device: str, say: Say) -> Filler:
         filler, _ = train(args, device, say)
         return filler
     done: dict[str, tuple[Filler, Scores]] = {}
+    own = args
     for recipe in RECIPES:
-        say(f"recipe {recipe}")
-        folder = str(Path(args.save) / recipe)
-        own = argparse.Namespace(**vars(args) | {"recipe": recipe, "save": folder})
+        folder = Path(args.save) / recipe
+        # The second has the options of the first, and has not begun if that was interrupted.
+        resume = args.resume and (not done or (folder / CHECKPOINT / OPTIONS).is_file())
+        changes = {"recipe": recipe, "save": str(folder), "resume": resume}
+        own = argparse.Namespace(**vars(own) | changes)
         done[recipe] = train(own, device, say)
     say(f"{'recipe':8}  {'masks':7}  {'MLM loss':>8}  {'MLM accuracy':>12}  {'NSP accuracy':>12}")
     for recipe, (_, scores) in done.items():
@@ -164,6 +189,7 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     TRAINING.settle(args, lambda args: {None: 0, "korean": 1}.get(args.corpus, 2))
     args.recipe = args.recipe or ("roberta" if args.corpus == "korean" else "bert")
     recipe = RECIPES[args.recipe]
+    check_lengths(args, recipe.least)
     train_texts, held_out = read_corpus(args)
     tinyfm.manual_seed(args.seed)
     if args.resume:
@@ -172,18 +198,16 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
         lines = [sentence for document in train_texts for sentence in document]
         tokenizer = Tokenizer.train_wordpiece(lines, args.vocab_size)
     model = new_model(recipe.cls, new_config(args, tokenizer)).to(device)
-    batches = new_batches(
-        encode(train_texts, tokenizer),
-        tokenizer,
-        args.recipe,
-        args.max_length,
-        args.max_tokens,
-        args.seed,
-    )
-    tests = hidden_once(
-        encode(held_out, tokenizer), tokenizer, recipe.pairs, args.max_length, 1, seed=0
-    )
     filler = Filler(model, tokenizer)
+    if args.text is not None:
+        filler.encode(args.text, "--text")  # before the training: it may not do
+    train_ids, test_ids = encode(train_texts, tokenizer), encode(held_out, tokenizer)
+    for ids, what in ((train_ids, "to learn from"), (test_ids, "held out")):
+        check_documents(ids, recipe.pairs, f"{args.corpus}: the documents {what}")
+    batches = new_batches(
+        train_ids, tokenizer, args.recipe, args.max_length, args.max_tokens, args.seed
+    )
+    tests = hidden_once(test_ids, tokenizer, recipe.pairs, args.max_length, 1, seed=0)
     samples = new_samples(held_out, filler)
     look = new_look(filler, tests, samples, args.top_k, say)
 
@@ -194,9 +218,9 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
         count = sum(p.size for p in model.parameters())
         say(
-            f"{len(train_texts)} documents, {sum(map(len, train_texts))} sentences, "
-            f"{len(tokenizer)} subwords, {count:,} parameters, {len(batches)} batches an epoch, "
-            f"{batches.padding_share():.1%} padding"
+            f"recipe {args.recipe}: {len(train_texts)} documents, "
+            f"{sum(map(len, train_texts))} sentences, {len(tokenizer)} subwords, {count:,} "
+            f"parameters, {len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
         )
         learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
     scores = score(model, tests)
@@ -207,11 +231,6 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
 def read_corpus(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
     """The documents to learn from, and those that are held out."""
     if args.corpus == "korean":
-        if args.recipe == "bert":
-            raise InputError(
-                "--corpus korean has single sentences and no documents, so that there is no next "
-                "sentence to ask for; take --recipe roberta"
-            )
         found = documents.korean()
     elif args.corpus is None:
         found = documents.python_manual()
@@ -232,8 +251,8 @@ def new_look(
 
     def look(model: Any) -> dict[str, float]:
         for text in samples:
-            (fills,) = filler(text, top_k, "the sample")
-            say(f"  {text} -> {', '.join(fill.token for fill in fills)}")
+            for fills in filler(text, top_k, "the sample"):
+                say(f"  {text} -> {', '.join(fill.token for fill in fills)}")
         scores = score(model, tests)
         say(f"  {scores}")
         return {"validation_loss": scores.loss, "masked_lm_accuracy": scores.masked_lm}
@@ -242,7 +261,7 @@ def new_look(
 
 
 def new_samples(held_out: Sequence[Sequence[str]], filler: Filler) -> list[str]:
-    """Some held-out sentences in which a long word in the middle is hidden."""
+    """Some held-out sentences that fit into the model, a long word in the middle hidden."""
     mask = str(filler.tokenizer.id_to_token(filler.tokenizer.mask_id))
     samples = []
     for document in held_out:
@@ -251,8 +270,11 @@ def new_samples(held_out: Sequence[Sequence[str]], filler: Filler) -> list[str]:
             middle = range(1, len(words) - 1)
             if 6 <= len(words) <= 14 and any(words[i].isalpha() for i in middle):
                 place = max((i for i in middle if words[i].isalpha()), key=lambda i: len(words[i]))
-                samples.append(" ".join([*words[:place], mask, *words[place + 1 :]]))
-                break
+                text = " ".join([*words[:place], mask, *words[place + 1 :]])
+                ids = filler.tokenizer.encode(text, special_tokens=True).ids
+                if len(ids) <= longest(filler.model):
+                    samples.append(text)
+                    break
     return samples[:SAMPLES]
 
 
@@ -273,7 +295,15 @@ class Filler:
         self.model, self.tokenizer = model, tokenizer
 
     def __call__(self, text: str, top_k: int, where: str) -> list[list[Fill]]:
-        """For each [MASK] or <mask> the top_k tokens, best first; places do not see each other.
+        """For each [MASK] or <mask> the top_k tokens, best first; places do not see each other."""
+        encoding, places = self.encode(text, where)
+        batch = {k: np.array([v]) for k, v in new_example(encoding, self.model).items()}
+        with self.model.evaluating():
+            logits = word_logits(self.model, self.model(**batch))[0]
+        return [self._best(logits[place].astype(np.float64), top_k) for place in places]
+
+    def encode(self, text: str, where: str) -> tuple[Encoding, list[int]]:
+        """A text as the model takes it, and the hidden places.
 
         InputError, naming the text by `where`: nothing is hidden, or it is too long.
         """
@@ -289,16 +319,12 @@ class Filler:
                 f"{where}: {len(encoding.ids)} subwords with the special ones, and the model takes "
                 f"{longest(self.model)}; cut the text"
             )
-        batch = {k: np.array([v]) for k, v in new_example(encoding, self.model).items()}
-        with self.model.evaluating():
-            output = self.model(**batch)
-            asks = hasattr(self.model, "next_sentence")
-            logits = to_numpy((output.prediction_logits if asks else output.logits).data)[0]
-        return [self._best(logits[place].astype(np.float64), top_k) for place in places]
+        return encoding, places
 
     def _best(self, logits: np.ndarray, top_k: int) -> list[Fill]:
         weights = np.exp(logits - logits.max())
-        best = np.argsort(-weights, kind="stable")[:top_k]
+        known = weights[: len(self.tokenizer)]  # a published table may have rows for no token
+        best = np.argsort(-known, kind="stable")[:top_k]
         tokens = (str(self.tokenizer.id_to_token(i)) for i in best)
         return [
             Fill(t, float(w)) for t, w in zip(tokens, weights[best] / weights.sum(), strict=True)
@@ -312,6 +338,12 @@ def print_fills(filler: Filler, text: str, where: str, top_k: int) -> None:
             print()
         for token, probability in fills:
             print(f"{probability:.3f}\t{token}")
+
+
+def print_line(filler: Filler, text: str, where: str, top_k: int) -> None:
+    """One line: the tokens and their probabilities, a tab between places; a blank one of blanks."""
+    fills = filler(text, top_k, where) if text.strip() else []
+    print("\t".join(" ".join(f"{t} {p:.3f}" for t, p in place) for place in fills))
 
 
 if __name__ == "__main__":

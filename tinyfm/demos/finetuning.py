@@ -6,12 +6,13 @@ A command describes its `Task`; `run` reads the files, trains, and takes the sco
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import tinyfm
+from tinyfm import pretrained
 from tinyfm.data import Example, ExampleBatches
 from tinyfm.demos import cli
 from tinyfm.demos.encoders import (
@@ -54,8 +55,8 @@ class Task(Generic[R]):
     heads: tuple[str, ...]  # ends of the names of the classes that do it, as ForMaskedLM
     lowercase = True  # in a vocabulary that is learnt here
 
-    def read(self, path: str, args: argparse.Namespace, config: Any = None) -> Records[R]:
-        """The records of a file; config: of the model that they are for, whose labels count."""
+    def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[R]:
+        """The records of a file; model: the one that they are for, whose labels count."""
         raise NotImplementedError
 
     def embedded(self) -> tuple[Records[R], dict[str, Records[R]]]:
@@ -67,7 +68,10 @@ class Task(Generic[R]):
         return self.heads[0]
 
     def config(self, records: Records[R]) -> dict[str, Any]:
-        """Fields of the config that depend on the records, such as the names of classes."""
+        """Fields of the config that depend on the records, such as the names of classes.
+
+        InputError: there is nothing to tell apart.
+        """
         return {}
 
     def lines(self, records: Records[R]) -> list[str]:
@@ -94,11 +98,14 @@ class Command:
 
 
 def new_training(
-    remembered: Sequence[str] = (), sizes: dict[str, Any] | None = None, **changes: Any
+    remembered: Mapping[str, Callable[[Any], bool]] | None = None,
+    sizes: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Training:
     """The options of a fine-tuning; changes: other defaults for the three KINDS.
 
-    remembered: options of the command that say how files are read, and which --resume keeps.
+    remembered: options of the command that say how files are read, and which --resume keeps; each
+        with a test of its value.
     """
     options = {
         "epochs": Option(cli.positive_int, (3, 3, 3), "times that each record is seen"),
@@ -120,23 +127,37 @@ def new_training(
     }
     for name, defaults in changes.items():
         options[name] = options[name]._replace(defaults=defaults)
-    names = ("train", "valid", "test", "model", *remembered)
+    names = ("train", "valid", "test", "model")
     return Training(
         kinds=KINDS,
         options=options,
         schedules=("linear",) * 3,
-        remembered=dict.fromkeys(names, _is_plain),
+        remembered=dict.fromkeys(names, is_text) | {"skip_bad": is_switch} | dict(remembered or {}),
         anew=("steps", "test"),
     )
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether an option in a folder is a text, a switch, a list of texts, or left out."""
-    values = value if isinstance(value, list) else [value]
-    return all(isinstance(value, str | bool | None) for value in values)
+# Whether the value of an option in a folder is of its kind, or left out (None).
 
 
-def new_parser(command: Command, training: Training) -> cli.Parser:
+def is_text(value: Any) -> bool:
+    """A file, a folder, a name."""
+    return isinstance(value, str | None)
+
+
+def is_texts(value: Any) -> bool:
+    """One or more of them."""
+    return value is None or (
+        isinstance(value, list) and all(isinstance(text, str) for text in value)
+    )
+
+
+def is_switch(value: Any) -> bool:
+    """On or off."""
+    return isinstance(value, bool | None)
+
+
+def shared_parser(command: Command, training: Training) -> cli.Parser:
     """The options that the commands share."""
     parser = cli.Parser(
         prog=command.prog,
@@ -182,9 +203,10 @@ def learns(args: argparse.Namespace) -> bool:
 
 def check(training: Training, args: argparse.Namespace) -> None:
     """Options that exclude or need each other."""
-    given = [name for name in training.options if getattr(args, name) is not None]
+    given = [name for name in (*training.options, "schedule") if getattr(args, name) is not None]
     if not learns(args):
-        given = [name for name in given if name != "max_length"] + ["valid"] * bool(args.valid)
+        given = [name for name in given if name != "max_length"]
+        given += ["valid"] if args.valid is not None else []
         if given:
             raise InputError(f"--{given[0].replace('_', '-')} is for a training: give --train too")
     own = [name for name in given if name in {*size_options(1), "dropout"}]
@@ -193,7 +215,7 @@ def check(training: Training, args: argparse.Namespace) -> None:
             f"--{own[0].replace('_', '-')} is for a new model, and that in {args.model} has its "
             "own: leave it or --model out"
         )
-    if args.valid and not args.train and not args.resume:
+    if args.valid is not None and args.train is None and not args.resume:
         raise InputError("--valid belongs to a training on a file: give --train too")
 
 
@@ -212,8 +234,10 @@ def run(task: Task[R], training: Training, args: argparse.Namespace, say: Say) -
                 "give --train FILE too"
             )
         model = Model(opened.to(device), tokenizer, args.max_length or longest(opened))
-        _check_length(args, model)
-        tests = {args.test: task.read(args.test, args, opened.config)} if args.test else {}
+        _check_length(model, args.model)
+        tests = {}
+        if args.test is not None:
+            tests = {args.test: task.read(args.test, args, opened)}
     for name, records in tests.items():
         say(f"{name}: {task.score(records, model).text}")
     return model
@@ -223,18 +247,19 @@ def _train(
     task: Task[R], training: Training, args: argparse.Namespace, device: str, say: Say
 ) -> tuple[Model, dict[str, Records[R]]]:
     """Learn from the records; the model is saved to --save, also on Ctrl-C."""
-    training.settle(args, lambda args: 2 if args.model else 1 if args.train else 0)
+    chosen = args.max_length
+    training.settle(args, _kind)
     tests: dict[str, Records[R]] = {}
-    if args.train:
+    if args.train is not None:
         records = task.read(args.train, args)
     else:
         records, tests = task.embedded()
     tinyfm.manual_seed(args.seed)
     config, head = task.config(records), task.head(records)
     if args.model is not None:
-        model, tokenizer = open_model(args.model, head, **config)
-        if report := [*model.load_report.new, *model.load_report.missing]:
-            say(f"new, and to be learnt: {', '.join(report)}")
+        model, tokenizer = open_model(args.model, head, **_changes(args.model, head, config))
+        if chosen is None:  # else it is the user's, and refused where the model takes less
+            args.max_length = min(args.max_length, longest(model))
     else:
         if args.resume:
             tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
@@ -243,17 +268,16 @@ def _train(
             tokenizer = Tokenizer.train_wordpiece(lines, args.vocab_size, lowercase=task.lowercase)
         model = new_model(with_head("bert", head), new_config(args, tokenizer, **config))
     ready = Model(model.to(device), tokenizer, args.max_length)
-    _check_length(args, ready)
-    # All files are read, and found good, before the work begins.
-    if args.test:
-        tests = {args.test: task.read(args.test, args, model.config)}
-    valid = task.read(args.valid, args, model.config) if args.valid else None
-    if valid is None and not args.train:
+    _check_length(ready, args.model)
+    # All files are read, and found good and short enough, before the work begins.
+    if args.test is not None:
+        tests = {args.test: task.read(args.test, args, model)}
+    valid = None if args.valid is None else task.read(args.valid, args, model)
+    if valid is None and args.train is None:
         valid = next(iter(tests.values()))
-    pad_id = model.config.pad_token_id
-    batches = ExampleBatches(
-        task.examples(records, ready), max_tokens=args.max_tokens, pad_id=pad_id, seed=args.seed
-    )
+    for others in (*tests.values(), *([] if valid is None else [valid])):
+        task.examples(others, ready)
+    batches = _batches(task.examples(records, ready), ready, args)
     args.steps = args.steps or max(1, args.epochs * len(batches) // args.accumulate)
     args.warmup = args.warmup or -(-args.steps // 10)
 
@@ -275,10 +299,61 @@ def _train(
             f"{len(batches)} batches an epoch, {args.steps} steps, "
             f"{batches.padding_share():.1%} padding"
         )
+        if "id2label" in config:
+            say(f"labels: {', '.join(model.config.id2label.values())}")
+        if (report := model.load_report) and (untrained := [*report.new, *report.missing]):
+            say(f"new, and to be learnt: {', '.join(untrained)}")
         learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
     return ready, tests
 
 
-def _check_length(args: argparse.Namespace, model: Model) -> None:
+def _kind(args: argparse.Namespace) -> int:
+    """The place in KINDS of what the arguments ask for."""
+    return 2 if args.model is not None else 1 if args.train is not None else 0
+
+
+def _changes(folder: str, head: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The fields that differ from those in a model's folder.
+
+    A model that tells all these classes apart already keeps its own: its head knows them in its own
+    order, and perhaps others.
+
+    InputError: its head has been trained for more classes or fewer, or for numbers.
+    """
+    values = pretrained.read_config(pretrained.resolve(folder))
+    names = values.get("id2label")
+    if not config or not any(name.endswith(head) for name in values["architectures"]):
+        return config
+    old = list(map(str, names.values())) if isinstance(names, dict) else ["LABEL_0", "LABEL_1"]
+    new = list(config.get("id2label", {}).values())
+    if new and set(new) <= set(old):
+        return {}
+    if len(old) != (len(new) or 1):
+        raise InputError(
+            f"{folder}: the model has been trained for the labels {', '.join(old)}, and the file "
+            f"has {', '.join(new) or 'numbers'}; begin with a model without such a head"
+        )
+    return config
+
+
+def _batches(examples: list[Example], model: Model, args: argparse.Namespace) -> ExampleBatches:
+    try:
+        return ExampleBatches(
+            examples,
+            max_tokens=args.max_tokens,
+            pad_id=model.model.config.pad_token_id,
+            seed=args.seed,
+        )
+    except InputError as error:
+        raise InputError(f"--max-tokens {args.max_tokens}: {error}") from error
+
+
+def _check_length(model: Model, folder: str | None) -> None:
+    special = len(model.tokenizer.encode("", "").ids)
+    if model.max_length <= special:
+        raise InputError(
+            f"--max-length {model.max_length}: {special} special tokens stand around two texts; "
+            "give more"
+        )
     if model.max_length > (most := longest(model.model)):
-        raise InputError(f"--max-length {model.max_length}: the model in {args.model} takes {most}")
+        raise InputError(f"--max-length {model.max_length}: the model in {folder} takes {most}")

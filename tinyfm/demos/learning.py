@@ -65,6 +65,13 @@ class Training:
         """All that a training in a folder remembers of its command line."""
         return (*self.remembered, "schedule", "seed", "save_every", *self.options)
 
+    def refuse(self, args: argparse.Namespace) -> None:
+        """InputError if the command line has an option of a training, or --resume."""
+        for name in (*self.options, "schedule", "resume"):
+            if getattr(args, name) not in (None, False):
+                option = name.replace("_", "-")
+                raise InputError(f"--{option} is for a training: leave --model out")
+
     def add_options(self, parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         """Those that are left out are None until `settle` fills them in."""
         how = parser.add_argument_group("how to train")

@@ -7,7 +7,9 @@ roberta   whole ones, as many as fit        anew in each epoch      no
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from tinyfm.backend import to_numpy
 from tinyfm.data import IGNORE_INDEX, Example, ExampleBatches
 from tinyfm.demos.documents import Document
 from tinyfm.demos.encoders import outputs
+from tinyfm.errors import InputError
 from tinyfm.objectives import full_sentences, mask_tokens, next_sentence_pairs
 from tinyfm.tokenizer import Tokenizer
 
@@ -25,29 +28,52 @@ Ids = list[list[list[int]]]  # documents of sentences of ids
 
 
 class Recipe(NamedTuple):
-    """How examples are made. cls: the model that learns from them."""
+    """How examples are made. cls: the model that learns from them; least: tokens in a text."""
 
     pairs: bool
     dynamic: bool
     cls: type
+    least: int
 
 
 RECIPES = {
-    "bert": Recipe(True, False, models.BertForPreTraining),
-    "roberta": Recipe(False, True, models.BertForMaskedLM),
+    "bert": Recipe(True, False, models.BertForPreTraining, 5),
+    "roberta": Recipe(False, True, models.BertForMaskedLM, 3),
 }
 
 
+def check_lengths(args: argparse.Namespace, least: int) -> None:
+    """InputError if --max-length is below `least`, or --max-tokens below --max-length."""
+    if args.max_length < least:
+        raise InputError(
+            f"--max-length {args.max_length}: too short for texts with their special tokens; give "
+            f"{least} or more"
+        )
+    if args.max_tokens < args.max_length:
+        raise InputError(
+            f"--max-tokens {args.max_tokens}: a batch must hold a text of --max-length "
+            f"{args.max_length}; give that or more"
+        )
+
+
+def check_documents(documents: Ids, pairs: bool, name: str) -> None:
+    """InputError, which begins with their name, if no examples can be made of these documents."""
+    if not documents:
+        raise InputError(f"{name} have no word; give sentences")
+    if pairs and max(map(len, documents)) < 2:
+        raise InputError(
+            f"{name} have one sentence each, so that none has a next one; take --recipe roberta"
+        )
+
+
 def encode(documents: Sequence[Document], tokenizer: Tokenizer) -> Ids:
-    """The ids of all sentences, without special tokens."""
-    encoded = iter(tokenizer.encode_all([s for document in documents for s in document]))
-
-    def ids() -> list[int]:
-        encoding = next(encoded)
-        pieces = zip(encoding.ids, encoding.word_ids, strict=True)
-        return [i for i, word in pieces if word is not None]
-
-    return [[ids() for _ in document] for document in documents]
+    """The ids of all sentences, without special tokens; what has no token is left out."""
+    encoded = tokenizer.encode_all([s for document in documents for s in document])
+    sentences = (
+        [i for i, word in zip(e.ids, e.word_ids, strict=True) if word is not None] for e in encoded
+    )
+    parts = [[s for s in islice(sentences, len(document)) if s] for document in documents]
+    return [document for document in parts if document]
 
 
 def whole_texts(
@@ -121,14 +147,14 @@ def new_batches(
     seed: int,
 ) -> ExampleBatches:
     """Training batches as the recipe makes them."""
-    pairs, dynamic, _ = RECIPES[recipe]
+    how = RECIPES[recipe]
     change: Callable[..., Any] | None = None
-    if dynamic:
+    if how.dynamic:
         rng = np.random.default_rng(seed)
-        examples = whole_texts(documents, tokenizer, pairs, max_length, rng)
+        examples = whole_texts(documents, tokenizer, how.pairs, max_length, rng)
         change = Hide(tokenizer, recipe)
     else:
-        examples = hidden_once(documents, tokenizer, pairs, max_length, COPIES, seed)
+        examples = hidden_once(documents, tokenizer, how.pairs, max_length, COPIES, seed)
     ids = {"pad_id": tokenizer.pad_id, "seed": seed}
     return ExampleBatches(examples, max_tokens=max_tokens, change=change, **ids)
 
@@ -152,6 +178,12 @@ class Scores(NamedTuple):
         return f"{words}, NSP accuracy {self.next_sentence:.1%} of {self.pairs} pairs"
 
 
+def word_logits(model: Any, output: Any) -> np.ndarray:
+    """(B, T, vocabulary): which words a model, of either recipe, expects at each place."""
+    asks = isinstance(model, models.BertForPreTraining)
+    return to_numpy((output.prediction_logits if asks else output.logits).data)
+
+
 def score(model: Any, examples: Sequence[Example]) -> Scores:
     """How well the model fills the hidden words of examples, and tells what follows."""
     asks = isinstance(model, models.BertForPreTraining)
@@ -161,7 +193,7 @@ def score(model: Any, examples: Sequence[Example]) -> Scores:
         for example in examples
     ]
     for _, batch, output in outputs(model, given):
-        logits = to_numpy((output.prediction_logits if asks else output.logits).data)
+        logits = word_logits(model, output)
         hidden = batch["labels"] != IGNORE_INDEX
         rows, labels = logits[hidden].astype(np.float64), batch["labels"][hidden]
         top = rows.max(-1)

@@ -40,7 +40,8 @@ PLACES = {
     "inside": ("in the kitchen", "in the hall", "in the office", "in the cellar"),
     "outside": ("in the garden", "at the river", "in the field", "on the beach"),
 }
-SENTENCES, PAIRS = 3000, 500
+TRAINED, TESTED = 4000, 500  # pairs to learn from, and others to test on
+MOST = 4  # the score of a sentence and itself
 
 
 class Scored(NamedTuple):
@@ -61,15 +62,15 @@ class Part(NamedTuple):
 Sentence = tuple[Part, ...]
 
 
-def sentences(count: int = SENTENCES, seed: int = 0) -> list[str]:
-    """Different sentences; the same seed gives the same ones."""
-    dice, found = Dice(seed), dict[str, None]()
-    while len(found) < count:
-        found[_text(_draw(dice))] = None
-    return list(found)
+def split() -> tuple[list[Scored], list[Scored]]:
+    """TRAINED pairs to learn from, and TESTED other ones."""
+    test = pairs(TESTED, seed=1)
+    known = {(pair.a, pair.b) for pair in test}
+    made = pairs(TRAINED + TESTED, seed=0)
+    return [pair for pair in made if (pair.a, pair.b) not in known][:TRAINED], test
 
 
-def pairs(count: int = PAIRS, seed: int = 1) -> list[Scored]:
+def pairs(count: int, seed: int) -> list[Scored]:
     """Pairs of all degrees of likeness: parts of one group become the same word by chance."""
     dice, found = Dice(seed), list[Scored]()
     while len(found) < count:

@@ -29,11 +29,12 @@ from tinyfm.demos.finetuning import (
     Score,
     Task,
     learns,
-    new_parser,
     new_training,
     run,
+    shared_parser,
 )
 from tinyfm.demos.records import Records, TaggedWords, read_tagging
+from tinyfm.errors import InputError
 from tinyfm.objectives import tag_labels, word_tags
 from tinyfm.tokenizer import Encoding
 
@@ -43,12 +44,12 @@ COMMAND = Command(
     save="tagger",
     train="a word and its tag in each line, or JSON lines",
 )
-TRAINING = new_training(remembered=("skip_bad",))
+TRAINING = new_training(epochs=(7, 3, 3))
 
 
-def parser() -> cli.Parser:
+def new_parser() -> cli.Parser:
     """The shared options, and what to tag."""
-    new = new_parser(COMMAND, TRAINING)
+    new = shared_parser(COMMAND, TRAINING)
     new.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="find what is named in this; without it, "
         "after --model, in each line of standard input, or in what is typed at a prompt",
@@ -60,8 +61,8 @@ class Tagging(Task[TaggedWords]):
     heads = ("ForTokenClassification",)
     lowercase = False  # capitals tell names
 
-    def read(self, path: str, args: argparse.Namespace, config: Any = None) -> Records[TaggedWords]:
-        tags = None if config is None else list(config.label2id)
+    def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[TaggedWords]:
+        tags = None if model is None else list(model.config.label2id)
         return read_tagging(path, tags=tags, skip=bool(args.skip_bad))
 
     def embedded(self) -> tuple[Records[TaggedWords], dict[str, Records[TaggedWords]]]:
@@ -70,6 +71,11 @@ class Tagging(Task[TaggedWords]):
     def config(self, records: Records[TaggedWords]) -> dict[str, Any]:
         """O, and both B- and I- of all that is tagged, so that the tests have no others."""
         found = {metrics.split_tag(tag) for record in records for tag in record.tags or ()}
+        if found == {("O", "")}:
+            raise InputError(
+                f"{records.where(0)}: here and in the rest of the file every tag is O; mark what "
+                "is to be found with B- and I-"
+            )
         kinds = {f"{sign}-{name}" for _, name in found if name for sign in "BI"}
         others = {f"{sign}-{name}" for sign, name in found if name} - kinds
         return {"id2label": dict(enumerate(["O", *sorted(kinds | others)]))}
@@ -144,10 +150,23 @@ def find(model: Model, text: str) -> list[Found]:
     ]
 
 
-def print_found(model: Model, text: str) -> None:
+def print_found(model: Model, text: str, where: str) -> None:
     """A line for each entity: its type, its text, and its place in characters, with tabs."""
+    if (length := len(model.tokenizer.encode(text).ids)) > model.max_length:
+        print(
+            f"{where}: {length} subwords, and the model takes {model.max_length}: the end is cut",
+            file=sys.stderr,
+        )
     for found in find(model, text):
         print(*found, sep="\t")
+
+
+def check_tags(model: Model, folder: str) -> None:
+    """InputError: the model has learnt other tags, such as parts of speech."""
+    try:
+        metrics.entities(list(model.model.config.label2id))
+    except ValueError as error:
+        raise InputError(f"{folder}: {error}; give a model that finds entities") from error
 
 
 def main(args: argparse.Namespace) -> None:
@@ -159,15 +178,17 @@ def main(args: argparse.Namespace) -> None:
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
     def answer(line: str, where: str) -> None:
-        print_found(model, line)
+        print_found(model, line, where)
         print()
 
     model = run(Tagging(), TRAINING, args, say)
+    if not learns(args):
+        check_tags(model, args.model)
     if args.text is not None:
-        print_found(model, args.text)
+        print_found(model, args.text, "--text")
     elif not learns(args) and not args.test:
         cli.answer_lines(answer)
 
 
 if __name__ == "__main__":
-    sys.exit(cli.run(main, parser()))
+    sys.exit(cli.run(main, new_parser()))

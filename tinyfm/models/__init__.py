@@ -90,6 +90,7 @@ def with_head(model_type: str, head: str) -> type[PreTrainedModel]:
         if (
             isinstance(cls, type)
             and issubclass(cls, PreTrainedModel)
+            and cls is not PreTrainedModel
             and cls.config_class.model_type == model_type
             and cls.__name__.endswith(head)
         ):

@@ -10,17 +10,6 @@ from tinyfm.backend import Array, array_module, host
 from tinyfm.data import IGNORE_INDEX
 
 
-def mean_pool(hidden: Tensor, attention_mask: Array) -> Tensor:
-    """(B, T, d) -> (B, d), the mean over the positions whose mask (B, T) is 1; zeros without any.
-
-    A vector for a whole text (Reimers and Gurevych 2019, Sentence-BERT): padding changes nothing.
-    """
-    xp = array_module(raw(hidden))
-    seen = xp.asarray(host(attention_mask), hidden.dtype)[..., None]
-    count = xp.maximum(seen.sum(axis=1), 1)
-    return (hidden * seen).sum(axis=1) / count
-
-
 def classification_loss(logits: Tensor, labels: Array) -> tuple[Tensor, int]:
     """(loss, how many rows it is the mean of) of logits (..., C) and labels (...).
 

@@ -90,10 +90,10 @@ def read_classification(
     named = [*(text_columns or ()), *([label_column] if label_column else ())]
     rows = _rows(reading, headed=not named or not all(name.isdecimal() for name in named))
     columns = list(rows[0][1])
-    text_names = tuple(text_columns or _known(TEXT_COLUMNS, columns, "the texts", path))
+    text_names = tuple(text_columns or _known(TEXT_COLUMNS, columns, "--text-columns", path))
     label_name = None
     if labelled:
-        label_name = label_column or _known(LABEL_COLUMNS, columns, "the label", path)[0]
+        label_name = label_column or _known(LABEL_COLUMNS, columns, "--label-column", path)[0]
     for name in (*text_names, *([label_name] if label_name else ())):
         if name not in columns:
             raise InputError(f"{path}: no column {name!r} among {_names(columns)}; name another")
@@ -146,12 +146,16 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _known(
-    known: Sequence[tuple[str, ...]], columns: Sequence[str], what: str, path: str | Path
+    known: Sequence[tuple[str, ...]], columns: Sequence[str], option: str, path: str | Path
 ) -> tuple[str, ...]:
     for names in known:
         if set(names) <= set(columns):
             return names
-    raise InputError(f"{path}: which of {_names(columns)} holds {what}? Name the column")
+    what = " or ".join("+".join(names) for names in known if names != CHOICE_COLUMNS)
+    raise InputError(
+        f"{path}: the columns are {_names(columns)}, and none is {what}; name it with {option} "
+        "(by its number, where the file has no line with names)"
+    )
 
 
 # Their texts

@@ -1,0 +1,345 @@
+"""The classify command: what its files may look like, its labels, its scores, its answers."""
+
+import gzip
+import json
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tinyfm import metrics, pretrained
+from tinyfm.demos import classify
+from tinyfm.demos.finetuning import Model
+from tinyfm.demos.records import Choice, Example
+from tinyfm_tests import commands
+from tinyfm_tests.test_finetuning import TINY, published
+from tinyfm_tests.test_finetuning import refused as refused_by
+
+LEAST_ACCURACY = 0.85  # of the default training
+
+call = partial(commands.call, classify)
+refused = partial(refused_by, "classify")
+LEARN = ["--hidden-size=32", "--layers=1", "--heads=2", "--ffn=32", "--dropout=0", "--lr=0.01"]
+
+# Reviews in a made-up language: `moka` is good and `reti` bad, `lum` before them says the opposite.
+WORDS = ("pa", "sol", "ki")
+REVIEWS = [
+    (" ".join((first, *lum, word, last)), "good" if (word == "moka") != bool(lum) else "bad")
+    for first in WORDS
+    for last in WORDS
+    for lum in ((), ("lum",))
+    for word in ("moka", "reti")
+]
+
+
+def stars(text):
+    """What the numbers are: of the word, and half a star for `lum`."""
+    return (4.0 if "moka" in text else 1.5) + 0.5 * ("lum" in text)
+
+
+BLOCKS = {
+    "classes.tsv": ["sentence\tlabel", *(f"{text}\t{label}" for text, label in REVIEWS)],
+    "pairs.tsv": [
+        "label\tsentence1\tsentence2",
+        *(f"{label}\t{' '.join(t.split()[:-1])}\t{t.split()[-1]}" for t, label in REVIEWS),
+    ],
+    "numbers.jsonl": [{"sentence": text, "label": stars(text)} for text, _ in REVIEWS],
+    "choices.jsonl": [
+        {"context": text, "endings": [["good", "bad"][i % 2], ["good", "bad"][i % 2 == 0]],
+         "label": int((label == "bad") != i % 2)}
+        for i, (text, label) in enumerate(REVIEWS)
+    ],
+}  # fmt: skip
+KINDS = tuple(BLOCKS)
+
+
+def write(path, lines):
+    lines = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    return {name: write(folder / name, lines) for name, lines in BLOCKS.items()}
+
+
+@pytest.fixture(scope="module")
+def learnt(files, tmp_path_factory):
+    """For each kind of file (folder, output) of a training that learns it by heart."""
+    place = tmp_path_factory.mktemp("learnt")
+    results = {}
+    for name, file in files.items():
+        how = ("--train", file, "--test", file, *LEARN, "--steps=60", "--save", place / name)
+        status, out, err = call(*how)
+        assert (status, err) == (0, "")
+        results[name] = place / name, out
+    return results
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+TEXTS, LABELS = zip(*REVIEWS, strict=True)
+SHAPES = {
+    "packed.tsv.gz": ((), gzip.compress("\n".join(BLOCKS["classes.tsv"]).encode())),
+    "marked.tsv": ((), ("\ufeff" + "\n".join(BLOCKS["classes.tsv"])).encode()),
+    "windows.tsv": ((), "\r\n".join(BLOCKS["classes.tsv"]).encode()),
+    "lines.jsonl": (
+        (), "".join(json.dumps({"label": y, "sentence": x}) + "\n" for x, y in REVIEWS).encode()
+    ),
+    "named.tsv": (
+        ("--text-columns", "글", "--label-column", "stars"),
+        "".join(f"{x}\t{y}\tz\n" for x, y in [("글", "stars"), *REVIEWS]).encode(),
+    ),
+    "headless.tsv": (
+        ("--text-columns", "3", "--label-column", "1"),
+        "".join(f"{y}\tz\t{x}\n" for x, y in REVIEWS).encode(),
+    ),
+}  # fmt: skip
+
+
+def test_every_form_of_a_file_gives_the_same_model(files, tmp_path):
+    models = set()
+    for name, (options, content) in {"": ((), files["classes.tsv"].read_bytes()), **SHAPES}.items():
+        (tmp_path / f"f{name}").write_bytes(content)
+        how = ("--train", f"f{name}", *options, "--steps=2", *TINY, "--save", f"m{name}")
+        status, out, _ = call(*how, cwd=tmp_path)
+        assert status == 0 and out.startswith("36 records, "), name
+        assert "labels: bad, good\n" in out
+        models.add((tmp_path / f"m{name}" / "model.safetensors").read_bytes())
+    assert len(models) == 1
+
+
+def test_r54_korean_names_of_columns_under_a_c_locale(tmp_path):
+    options, content = SHAPES["named.tsv"]
+    (tmp_path / "f").write_bytes(content)
+    how = ("--train=f", *options, "--steps=1", *TINY)
+    status, out, err = commands.run("classify", *how, cwd=tmp_path, env=commands.C_LOCALE)
+    assert (status, err) == (0, "") and out.startswith("36 records, ")
+
+
+@pytest.mark.parametrize(
+    "labels, names",
+    [
+        (["10", "9", "2"], ["2", "9", "10"]),
+        (["no", "10", "9"], ["10", "9", "no"]),
+        (["나쁨", "좋음", "나쁨"], ["나쁨", "좋음"]),
+        ([True, False, True], ["false", "true"]),
+    ],
+)
+def test_the_names_of_the_labels_are_kept_and_printed(labels, names, tmp_path):
+    """In the order of the numbers where they are numbers; --model reads them back."""
+    rows = [{"text": f"pa {i}", "label": label} for i, label in enumerate(labels)]
+    how = ("--train", write(tmp_path / "f", rows), "--steps=1", *TINY, "--save", tmp_path / "m")
+    status, out, _ = call(*how)
+    assert status == 0 and f"labels: {', '.join(names)}\n" in out
+    config = json.loads((tmp_path / "m" / "config.json").read_text("utf-8"))
+    assert config["id2label"] == {str(i): name for i, name in enumerate(names)}
+    assert config["label2id"] == {name: i for i, name in enumerate(names)}
+    _, out, _ = call("--model", tmp_path / "m", "--text=pa")
+    cells = out.rstrip("\n").split("\t")
+    assert sorted(cells[::2]) == sorted(names)
+    shares = [float(cell) for cell in cells[1::2]]
+    assert shares == sorted(shares, reverse=True) and sum(shares) == pytest.approx(1, abs=2e-4)
+
+
+# -- what is learnt --------------------------------------------------------------------------------
+
+PERFECT = {
+    "classes.tsv": "accuracy 1.0000, macro F1 1.0000, Matthews 1.0000, F1 of good 1.0000 (36",
+    "pairs.tsv": "accuracy 1.0000, macro F1 1.0000, Matthews 1.0000, F1 of good 1.0000 (36",
+    "numbers.jsonl": r"Pearson (0\.99|1\.0)\d+, Spearman 0\.9\d+ (36",
+    "choices.jsonl": "accuracy 1.0000 (36",
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_is_learnt_and_scores_the_same_again(name, learnt, files):
+    folder, out = learnt[name]
+    last = out.splitlines()[-1]
+    pattern = PERFECT[name].replace("(36", r"\(36 records\)")
+    assert re.fullmatch(rf"{re.escape(str(files[name]))}: {pattern}", last), last
+    assert call("--model", folder, "--test", files[name]) == (0, last + "\n", "")
+
+
+@pytest.mark.parametrize(
+    "name, texts, best",
+    [
+        ("classes.tsv", ("pa moka sol",), "good"),
+        ("classes.tsv", ("pa lum moka sol",), "bad"),
+        ("pairs.tsv", ("pa lum reti", "sol"), "good"),
+        ("choices.jsonl", ("pa moka sol", "bad", "good"), "good"),
+        ("choices.jsonl", ("pa reti sol", "bad", "good"), "bad"),
+    ],
+)
+def test_texts_are_classified_as_lines_are(name, texts, best, learnt):
+    folder, (text, *pair) = learnt[name][0], texts
+    more = ("--pair", *pair) if pair else ()
+    status, out, err = call("--model", folder, "--text", text, *more)
+    assert (status, err) == (0, "")
+    cells = out.rstrip("\n").split("\t")
+    assert cells[0] == best and float(cells[1]) > 0.5 and len(cells) == 4
+    line = "\t".join(texts)
+    assert call("--model", folder, stdin=f"{line}\n\n   \n{line}".encode()) == (
+        0, f"{out}\n\n{out}", ""
+    )  # fmt: skip
+
+
+def test_numbers_are_predicted(learnt):
+    lines = [f"pa {words} sol" for words in ("moka", "reti", "lum reti")]
+    _, out, _ = call("--model", learnt["numbers.jsonl"][0], stdin="\n".join(lines).encode())
+    found = [float(line) for line in out.split()]
+    assert found == pytest.approx([stars(line) for line in lines], abs=0.2)
+
+
+def test_the_score_is_that_of_the_answers(files, tmp_path):
+    """Of a model that has learnt next to nothing, counted from what it prints."""
+    how = ("--train", files["classes.tsv"], "--steps=2", *TINY, "--save", tmp_path)
+    out = call(*how, "--test", files["classes.tsv"])[1]
+    _, answers, _ = call("--model", tmp_path, stdin="".join(f"{t}\n" for t in TEXTS).encode())
+    found = [line.split("\t")[0] for line in answers.splitlines()]
+    shown = dict(re.findall(r"([A-Za-z][A-Za-z1 ]*?) (-?\d\.\d{4})", out.splitlines()[-1]))
+    right = np.mean([a == b for a, b in zip(found, LABELS, strict=True)])
+    assert float(shown["accuracy"]) == pytest.approx(right, abs=1e-4) and right < 1
+    assert float(shown["Matthews"]) == pytest.approx(metrics.matthews(LABELS, found), abs=1e-4)
+    assert float(shown["F1 of good"]) == pytest.approx(metrics.f1(LABELS, found, "good"), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_r53_pairs_keep_the_special_tokens_and_are_cut_at_the_longer_side(family, tmp_path):
+    model = pretrained.load(published(tmp_path, family))
+    tokenizer = pretrained.load_tokenizer(tmp_path, model)
+    task, special = classify.Classification(), len(tokenizer.encode("", "").ids)
+    records = [Example(("k o t v i d i k o t", "k o"), "a"), Example(("k o", "k o t v i d i"), "a")]
+    for record in records:
+        whole = [[i for i, w in zip(e.ids, e.word_ids, strict=True) if w is not None]
+                 for e in map(tokenizer.encode, record.texts)]  # fmt: skip
+        short = min(map(len, whole))
+        (made,) = task.inputs([record], Model(model, tokenizer, special + short + 4))
+        first, second = (ids[: max(4, short)] if len(ids) > short else ids for ids in whole)
+        ids = [tokenizer.cls_id, *first, tokenizer.sep_id, *second, tokenizer.sep_id]
+        if family == "Roberta":
+            ids.insert(len(first) + 1, tokenizer.sep_id)
+            assert "token_type_ids" not in made
+        else:
+            types = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+            assert made["token_type_ids"] == types
+        assert made["input_ids"] == ids
+
+
+def test_endings_are_pairs_with_their_beginning(tmp_path):
+    model = pretrained.load(published(tmp_path, "Bert"))
+    ready = Model(model, pretrained.load_tokenizer(tmp_path, model), 20)
+    task = classify.Classification()
+    (made,) = task.inputs([Choice("kot", ("vidi", "ab"), 0)], ready)
+    pairs = task.inputs([Example(("kot", "vidi"), ""), Example(("kot", "ab"), "")], ready)
+    assert made == {name: [pair[name] for pair in pairs] for name in pairs[0]}
+
+
+def test_the_classes_of_a_model_that_knows_them_stay(learnt, tmp_path):
+    """In its own order, though the file has one of them only, or calls them in another order."""
+    folder, _ = learnt["classes.tsv"]
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    swapped = config | {"id2label": {"0": "good", "1": "bad"}, "label2id": {"good": 0, "bad": 1}}
+    (tmp_path / "config.json").write_text(json.dumps(swapped), encoding="utf-8")
+    file = write(tmp_path / "f", [{"text": "pa", "label": y} for y in ("bad", "good", "bad")])
+    how = ("--train", file, "--model", tmp_path, "--steps=1", "--lr=1e-9", "--save", tmp_path / "n")
+    status, out, _ = call(*how)
+    assert status == 0 and "labels: good, bad\n" in out and "new, and" not in out
+    assert pretrained.load(tmp_path / "n").config.id2label == {0: "good", 1: "bad"}
+    _, before, _ = call("--model", tmp_path, "--text", "pa moka sol")
+    assert call("--model", tmp_path / "n", "--text", "pa moka sol") == (0, before, "")
+
+
+def test_classes_that_are_as_many_take_the_place_of_those_that_were(learnt, tmp_path):
+    file = write(tmp_path / "f", [{"text": "pa", "label": y} for y in ("no", "yes", "no")])
+    how = ("--train", file, "--model", learnt["classes.tsv"][0], "--steps=1", "--save", tmp_path)
+    status, out, _ = call(*how)
+    assert status == 0 and "labels: no, yes\n" in out and "new, and" not in out
+
+
+@pytest.mark.parametrize("labels, has", [(["a", "b", "c"], "a, b, c"), ([1.5, 2.5], "numbers")])
+def test_a_head_for_other_labels(labels, has, learnt, tmp_path):
+    write(tmp_path / "f", [{"text": "pa", "label": y} for y in labels])
+    said = refused("--train=f", "--model", learnt["classes.tsv"][0], place=tmp_path)
+    assert f"trained for the labels bad, good, and the file has {has}; begin with" in said
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lines, said",
+    [
+        (["review\tlabel", "a\tb"], r"f: the columns are 'review', 'label', .* --text-columns"),
+        (["sentence\tstars", "a\tb"], r"f: the columns are 'sentence', 'stars', .* --label-column"),
+        (["sentence\tlabel", "a\tb", " \tc"], r"f:3: 'sentence' is blank"),
+        (["sentence\tlabel", "a\t1.5", "a\tx"], r"f:3: label 'x' is no number"),
+        (["sentence\tlabel", "a\tb", "c\t "], r"f:3: label ' ' is no class"),
+        (["sentence\tlabel", "a\tb", "c\tb"], r"f:2: label 'b' is the only one in the file"),
+        (['{"sentence": "a", "label": 1}', "{"], r"f:2: not JSON"),
+        (['{"sentence": "a", "label": 1}', '{"sentence": "a"}'], r"f:2: no 'label'"),
+        (
+            ['{"context": "a", "endings": ["b", "c"], "label": 2}'],
+            r"f:1: label 2 is none of 0 to 1",
+        ),
+        (['{"context": "a", "endings": ["b"], "label": 0}'], r"f:1: 1 ending; give two or more"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_of_its_row(lines, said, tmp_path):
+    write(tmp_path / "f", lines)
+    assert re.search(said, refused("--train", "f", place=tmp_path))
+
+
+@pytest.mark.parametrize("option", ["--valid", "--test"])
+@pytest.mark.parametrize(
+    "train, lines, said",
+    [
+        ("classes.tsv", ["sentence\tlabel", "a\tgood", "a\tfine"], "f:3: label 'fine' is none of"),
+        ("numbers.jsonl", ["sentence\tlabel", "a\tgood"], "f:2: label 'good' is no number"),
+        ("classes.tsv", ['{"context": "a", "endings": ["b", "c"], "label": 1}'], "f: has endings"),
+        ("choices.jsonl", ["sentence\tlabel", "a\t1"], "f: has classes or numbers, and the model"),
+    ],
+)
+def test_a_test_that_is_not_for_the_model(option, train, lines, said, files, learnt, tmp_path):
+    write(tmp_path / "f", lines)
+    how = ("--train", files[train], option, "f", *TINY)
+    assert said in refused(*how, place=tmp_path)
+    if option == "--test":
+        assert said in refused("--model", learnt[train][0], option, "f", place=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, arguments, said",
+    [
+        ("classes.tsv", ("--pair", "a"), "--pair is the second text: give the first with --text"),
+        ("classes.tsv", ("--text", "a", "--pair", "b", "c"), "--text: 3 texts; give one, or two"),
+        ("choices.jsonl", ("--text", "a"), "--text: the model chooses among endings; give a text"),
+        ("choices.jsonl", ("--text", "a", "--pair", "b"), "give a text and two or more"),
+    ],
+)
+def test_too_few_texts_or_too_many(name, arguments, said, learnt, tmp_path):
+    assert said in refused("--model", learnt[name][0], *arguments, place=tmp_path)
+
+
+def test_a_bad_line_of_standard_input_is_named_after_the_answers_before_it(learnt):
+    status, out, err = call("--model", learnt["classes.tsv"][0], stdin=b"pa\na\tb\tc\npa\n")
+    assert status == 2 and out.count("\n") == 1
+    assert err.startswith("classify: standard input:2: 3 texts;") and err.count("\n") == 1
+
+
+# -- the promise of the command --------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_without_options_it_learns_to_classify(tmp_path):
+    status, out, err = commands.run("classify", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    accuracies = re.findall(r"^[^ ].*: accuracy (\S+),", out, re.MULTILINE)
+    assert accuracies and min(map(float, accuracies)) >= LEAST_ACCURACY
+    text = ("--model", tmp_path / "classifier", "--text", "The soup was not good.")
+    assert call(*text)[1].startswith("negative\t")

