@@ -39,6 +39,8 @@ TITLES = {
     ),
     "translation": "Translation (`python -m bench.translation`)",
     "translation_tried": "Translation, other options (`python -m bench.translation --tried ...`)",
+    "masked_lm": "Training step of masked words, base shape (`python -m bench.masked_lm`)",
+    "finetuning": "BERT's tasks, as a user runs them (`python -m bench.finetuning`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }
 
