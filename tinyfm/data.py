@@ -82,9 +82,9 @@ class _Stream:
         longest = int(lengths.sum(axis=1).argmax())
         if (size := lengths[longest].sum()) > max_tokens:
             raise InputError(
-                f"{self._rows[:-1]} {longest} (counted from 0) has {size} tokens with its end "
-                f"tokens, but a batch holds max_tokens={max_tokens}; raise max_tokens or leave it "
-                "out"
+                f"{self._rows[:-1]} {longest} (counted from 0) has {size} tokens, special "
+                f"ones included, but a batch holds max_tokens={max_tokens}; raise max_tokens or "
+                "leave it out"
             )
         self._lengths, self._checksum, self._max_tokens = lengths, checksum, max_tokens
         self._begin(seed, epoch=0, position=0)

@@ -72,6 +72,26 @@ def call(module, *arguments, stdin=b"", cwd=os.curdir):
     return status, *(stream.buffer.getvalue().decode("utf-8") for stream in (out, err))
 
 
+def refused(module, *arguments, place, **own_process):
+    """The one line on standard error of a command that ends with status 2 and changes no file.
+
+    own_process: what `run` takes besides; then the command has a process of its own.
+    """
+
+    def files():
+        return {path: path.is_file() and path.read_bytes() for path in place.rglob("*")}
+
+    name, before = module.__name__.rpartition(".")[2], files()
+    if own_process:
+        status, out, err = run(name, *arguments, cwd=place, **own_process)
+    else:
+        status, out, err = call(module, *arguments, cwd=place)
+    assert (status, out) == (2, ""), err
+    assert err.startswith(f"{name}: ") and err.count("\n") == 1, err
+    assert files() == before
+    return err
+
+
 class Terminal:
     """A pseudo-terminal that does not echo, read by a thread so that its buffer never fills."""
 

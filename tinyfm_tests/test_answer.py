@@ -17,12 +17,11 @@ from tinyfm.demos.finetuning import Model
 from tinyfm.demos.records import Answer, Question
 from tinyfm_tests import commands
 from tinyfm_tests.test_finetuning import TINY
-from tinyfm_tests.test_finetuning import refused as refused_by
 
 LEAST_EM = 0.6  # of the default training
 
 call = partial(commands.call, answer)
-refused = partial(refused_by, "answer")
+refused = partial(commands.refused, answer)
 
 # Where is the `moka`? The two words after it; the passage may tell of none.
 FILLING = ("pa", "sol", "ki", "lum")
@@ -337,3 +336,8 @@ def test_without_options_it_learns_to_answer(tmp_path):
     assert (status, err) == (0, "")
     scores = re.findall(r"^[^ ].*: EM (\S+)%, F1", out, re.MULTILINE)
     assert scores and min(map(float, scores)) >= 100 * LEAST_EM
+
+
+def test_a_question_that_leaves_no_room_is_found_before_the_training(tmp_path):
+    asked = ("--question", "who " * 300, "--context", "a b c")
+    assert "--question: the question has " in refused("--steps", 2, *TINY, *asked, place=tmp_path)

@@ -14,12 +14,11 @@ from tinyfm.demos.finetuning import Model
 from tinyfm.demos.records import Choice, Example
 from tinyfm_tests import commands
 from tinyfm_tests.test_finetuning import TINY, published
-from tinyfm_tests.test_finetuning import refused as refused_by
 
 LEAST_ACCURACY = 0.8  # of the default training
 
 call = partial(commands.call, classify)
-refused = partial(refused_by, "classify")
+refused = partial(commands.refused, classify)
 LEARN = ["--hidden-size=32", "--layers=1", "--heads=2", "--ffn=32", "--dropout=0", "--lr=0.01"]
 
 # Reviews in a made-up language: `moka` is good and `reti` bad, `lum` before them says the opposite.
@@ -343,3 +342,9 @@ def test_without_options_it_learns_to_classify(tmp_path):
     assert accuracies and min(map(float, accuracies)) >= LEAST_ACCURACY
     text = ("--model", tmp_path / "classifier", "--text", "The soup was not good.")
     assert call(*text)[1].startswith("negative\t")
+
+
+def test_texts_that_cannot_be_classified_are_found_before_the_training(tmp_path):
+    three = ("--text", "a", "--pair", "b", "c")
+    said = refused("--steps", 2, *TINY, *three, place=tmp_path)
+    assert "--text: 3 texts; give one, or two that belong together" in said

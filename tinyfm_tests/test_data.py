@@ -207,7 +207,7 @@ def test_nothing_to_train_on_is_refused():
 
 def test_a_pair_beyond_the_size_is_refused():
     Batches(numbered([(1, 1), (28, 30)]), **OPTIONS, seed=0)
-    with pytest.raises(InputError, match=r"pair 1 .*has 61 tokens .*max_tokens=60"):
+    with pytest.raises(InputError, match=r"pair 1 .*has 61 tokens, .*max_tokens=60"):
         Batches(numbered([(1, 1), (29, 30)]), **OPTIONS, seed=0)
 
 
@@ -396,14 +396,14 @@ def test_all_texts_of_a_choice_count():
     choice = {"input_ids": [[5], [6, 6, 6, 6], [7]], "labels": 0}
     batches = ExampleBatches([choice] * 4, max_tokens=24, pad_id=0, seed=0)
     assert [batch["input_ids"].shape for batch in epoch_of(batches)] == [(2, 3, 4)] * 2
-    with pytest.raises(InputError, match=r"example 0 .* has 12 tokens .*max_tokens=11"):
+    with pytest.raises(InputError, match=r"example 0 .* has 12 tokens, .*max_tokens=11"):
         ExampleBatches([choice], max_tokens=11, pad_id=0, seed=0)
 
 
 def test_no_examples_and_one_beyond_the_size_are_refused():
     with pytest.raises(InputError, match="no examples to train on"):
         ExampleBatches([], max_tokens=9, pad_id=0, seed=0)
-    with pytest.raises(InputError, match=r"example 1 .* has 9 tokens .*max_tokens=8"):
+    with pytest.raises(InputError, match=r"example 1 .* has 9 tokens, .*max_tokens=8"):
         ExampleBatches(examples_of([3, 9]), max_tokens=8, pad_id=0, seed=0)
 
 

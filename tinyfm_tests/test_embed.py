@@ -29,7 +29,7 @@ FOLDER = [*FOLDER, "tokenizer_config.json"]
 LEAST_SPEARMAN = 0.9  # of the default training
 CAT, DOG = "the cat eats the apple", "the dog hears the car"
 
-call = partial(commands.call, embed)
+call, refused = (partial(function, embed) for function in (commands.call, commands.refused))
 start, run = (partial(function, "embed") for function in (commands.start, commands.run))
 
 
@@ -87,7 +87,7 @@ def test_a_training_ends_with_a_score_and_a_folder(trained):
     folder, status, out, err = trained
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert re.match(r"4000 pairs, \d+ subwords, [\d,]+ parameters$", lines[0])
+    assert re.match(r"4000 pairs, \d+ subwords, [\d,]+ parameters, \d+ batches", lines[0])
     score = r"Pearson -?\d\.\d{6}, Spearman -?\d\.\d{6} \(500 pairs\)"
     assert re.match(rf"  {score}$", lines[1])
     assert re.match(r"loss \d\.\d+ after 3 steps, \d+ s; saved to embedder$", lines[-2])
@@ -235,16 +235,6 @@ def test_a_closed_output_ends_quietly(trained):
 
 
 # -- R77: bad input --------------------------------------------------------------------------------
-
-
-def refused(*arguments, place):
-    """The one line on standard error of a command that ends with status 2 and leaves nothing."""
-    before = sorted(place.rglob("*"))
-    status, out, err = call(*arguments, cwd=place)
-    assert (status, out) == (2, "")
-    assert err.startswith("embed: ") and err.count("\n") == 1, err
-    assert sorted(place.rglob("*")) == before
-    return err
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ TINY = [f"--{k}={v}" for k, v in {**SIZES, "max-length": 24, "max-tokens": 300}.
 FOLDER = ["checkpoint", "config.json", "model.safetensors", "tokenizer.json"]
 FOLDER = [*FOLDER, "tokenizer_config.json"]
 
-call = partial(commands.call, fill_mask)
+call, refused = (partial(function, fill_mask) for function in (commands.call, commands.refused))
 start, run = (partial(function, "fill_mask") for function in (commands.start, commands.run))
 
 
@@ -316,16 +316,6 @@ def test_a_closed_output_ends_quietly(trained):
 
 
 # -- R77: bad input --------------------------------------------------------------------------------
-
-
-def refused(*arguments, place):
-    """The one line on standard error of a command that ends with status 2 and leaves nothing."""
-    before = sorted(place.rglob("*"))
-    status, out, err = call(*arguments, cwd=place)
-    assert (status, out) == (2, "")
-    assert err.startswith("fill_mask: ") and err.count("\n") == 1, err
-    assert sorted(place.rglob("*")) == before
-    return err
 
 
 @pytest.mark.parametrize(

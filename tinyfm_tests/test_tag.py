@@ -14,12 +14,11 @@ from tinyfm.demos.encoders import open_model
 from tinyfm.demos.finetuning import Model
 from tinyfm_tests import commands
 from tinyfm_tests.test_finetuning import TINY, published
-from tinyfm_tests.test_finetuning import refused as refused_by
 
 LEAST_F1 = 0.9  # of the default training
 
 call = partial(commands.call, tag)
-refused = partial(refused_by, "tag")
+refused = partial(commands.refused, tag)
 
 # People are called Ann or Bob, some of them Lee as well; towns are Rome or 서울.
 SENTENCES = [

@@ -31,7 +31,7 @@ MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
 FOLDER = sorted([*MODEL, "checkpoint", "generation_config.json"])
 APPLE = "나는 사과를 먹었다."
 
-call = partial(commands.call, translate)
+call, refused = (partial(function, translate) for function in (commands.call, commands.refused))
 start, run = (partial(function, "translate") for function in (commands.start, commands.run))
 
 # Sixteen sentences in two made-up languages, word for word.
@@ -320,16 +320,6 @@ def test_a_closed_output_ends_quietly(trained):
 
 
 # -- R77: bad input --------------------------------------------------------------------------------
-
-
-def refused(*arguments, place, **code):
-    """The one line on standard error of a command that ends with status 2 and leaves nothing."""
-    before = sorted(place.rglob("*"))
-    status, out, err = (run if code else call)(*arguments, cwd=place, **code)
-    assert (status, out) == (2, "")
-    assert err.startswith("translate: ") and err.count("\n") == 1, err
-    assert sorted(place.rglob("*")) == before
-    return err
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,10 @@ class Answering(Task[Question]):
             numbers,
         )
 
+    def check_asked(self, args: argparse.Namespace, model: Model) -> None:
+        if args.question is not None:
+            windows(Question(args.question, args.context, ()), model, "--question")
+
 
 def windows(record: Question, model: Model, where: str) -> list[Window]:
     """The question with each part of the passage; a quarter of a part is in the next one too."""
@@ -190,14 +194,11 @@ def print_answers(model: Model, args: argparse.Namespace, record: Question, wher
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     if (args.question is None) != (args.context is None):
         raise InputError("--question and --context belong together: give both")
     quiet = args.question is not None or (not learns(args) and not args.test)
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+    say = cli.new_say(quiet)
 
     def answer(line: str, where: str) -> None:
         if not line.strip():

@@ -195,6 +195,10 @@ class Classification(Task[Any]):
         shown = ", ".join(f"{name} {number:.4f}" for name, number in numbers.items())
         return Score(f"{shown} ({len(records)} records)", numbers)
 
+    def check_asked(self, args: argparse.Namespace, model: Model) -> None:
+        if args.text is not None:
+            asked(model, [args.text, *(args.pair or ())], "--text")
+
 
 def is_choice(records: Sequence[Any]) -> bool:
     """Whether the records have endings."""
@@ -210,15 +214,23 @@ def texts_of(record: Any) -> tuple[str, ...]:
     return (record.context, *record.endings) if isinstance(record, Choice) else record.texts
 
 
+def asked(model: Model, texts: Sequence[str], where: str) -> Any:
+    """A text, or texts that belong together, as a record; InputError if the model takes no such."""
+    if chooses(model.model):
+        if len(texts) < 3:
+            raise InputError(
+                f"{where}: the model chooses among endings; give a text and two or more"
+            )
+        return Choice(texts[0], tuple(texts[1:]), None)
+    if len(texts) > 2:
+        raise InputError(f"{where}: {len(texts)} texts; give one, or two that belong together")
+    return Record(tuple(texts), None)
+
+
 def answer(task: Classification, model: Model, texts: Sequence[str], where: str) -> str:
     """One line for a text, or texts that belong together: the best class first, with tabs."""
     choosing = chooses(model.model)
-    if choosing and len(texts) < 3:
-        raise InputError(f"{where}: the model chooses among endings; give a text and two or more")
-    if not choosing and len(texts) > 2:
-        raise InputError(f"{where}: {len(texts)} texts; give one, or two that belong together")
-    record = Choice(texts[0], tuple(texts[1:]), None) if choosing else Record(tuple(texts), None)
-    logits = task.logits([record], model)[0]
+    logits = task.logits([asked(model, texts, where)], model)[0]
     if not choosing and model.model.config.num_labels == 1:
         return f"{logits[0]:.4f}"
     weights = np.exp(logits - logits.max())
@@ -228,15 +240,12 @@ def answer(task: Classification, model: Model, texts: Sequence[str], where: str)
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     if args.pair and args.text is None:
         raise InputError("--pair is the second text: give the first with --text")
     quiet = args.text is not None or (not learns(args) and not args.test)
     task = Classification()
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+    say = cli.new_say(quiet)
 
     def answer_line(line: str, where: str) -> None:
         print(answer(task, model, line.split("\t"), where) if line.strip() else "")

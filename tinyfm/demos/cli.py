@@ -20,7 +20,14 @@ from tinyfm.errors import InputError
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaints are InputErrors, so that `run` prints them as one line."""
+    """An ArgumentParser whose complaints are InputErrors, so that `run` prints them as one line.
+
+    description: the command's docstring, which --help shows as it stands.
+    """
+
+    def __init__(self, prog: str | None = None, description: str | None = None) -> None:
+        shape = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, description=description, formatter_class=shape)
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see --help)")
@@ -109,6 +116,19 @@ def use_utf8() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
+def new_say(quiet: bool) -> Callable[[str], None]:
+    """What tells of the work meanwhile: on standard output, or if quiet on standard error.
+
+    Quiet is a command whose answer is all that standard output shall have.
+    """
+    from tqdm import tqdm
+
+    def say(message: str) -> None:  # around the progress line, where there is one
+        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+
+    return say
+
+
 def read_stdin_lines() -> Iterator[str]:
     """The lines of standard input as they arrive, blank ones too, without their line ends.
 
@@ -186,9 +206,8 @@ def make_folder(path: str | os.PathLike[str]) -> None:
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
     """--seed and --device."""
-    parser.add_argument(
-        "--seed", type=seed, default=0, metavar="N", help="of all randomness (default: 0)"
-    )
+    # None where it is left out, so that it can be told from a 0 that is given.
+    parser.add_argument("--seed", type=seed, metavar="N", help="of all randomness (default: 0)")
     parser.add_argument(
         "--device",
         choices=("cpu", "cuda", "auto"),

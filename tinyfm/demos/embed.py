@@ -12,8 +12,8 @@ Two texts: the cosine of their vectors; the mean over the subwords, which paddin
 --search: the lines of a file that are nearest to the text, or to each line of standard input, whose
 answers end with a blank line. A word in two texts: the cosine of its vectors there; a word alone:
 its neighbours in the table of embeddings. --test: how well the cosines follow the scores of a file
-with sentence1, sentence2 and score. A training, which fills in hidden words, replaces what is in
-its folder (--save).
+with sentence1, sentence2 and score. A training, in which the cosines learn to follow such scores,
+replaces what is in its folder (--save).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,16 +32,17 @@ from tinyfm.backend import to_numpy
 from tinyfm.data import ExampleBatches
 from tinyfm.demos import cli, similar
 from tinyfm.demos.encoders import (
-    longest,
+    check_length,
     new_config,
     new_example,
     new_model,
-    new_optimizer,
+    new_tokenizer,
     open_model,
     outputs,
     size_options,
+    train_encoder,
 )
-from tinyfm.demos.learning import CHECKPOINT, Option, Say, Training, learn
+from tinyfm.demos.learning import Option, Say, Training
 from tinyfm.demos.pretraining import check_lengths
 from tinyfm.demos.records import Records, read_classification
 from tinyfm.demos.similar import Scored
@@ -69,29 +69,9 @@ TRAINING = Training(
 
 
 def new_parser() -> cli.Parser:
-    parser = cli.Parser(
-        prog="embed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("embed", __doc__)
     work = parser.add_argument_group("what to do")
-    work.add_argument(
-        "--model",
-        type=cli.folder,
-        metavar="FOLDER",
-        help="use a saved model, or a published one, instead of training one",
-    )
-    work.add_argument(
-        "--save",
-        type=cli.folder,
-        metavar="FOLDER",
-        default="embedder",
-        help="where the trained model goes (default: %(default)s)",
-    )
-    work.add_argument(
-        "--resume", action="store_true", help="go on with the training in the --save folder, with "
-        "its options; --steps may be more",
-    )  # fmt: skip
+    TRAINING.add_folders(work, save="embedder")
     work.add_argument(
         "--text", type=cli.text, action="append", metavar="TEXT", help="a sentence; twice: their "
         "similarity; once, without --search and --word: its vector",
@@ -114,21 +94,17 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     TRAINING.add_options(parser)
     cli.add_common_options(parser)
-    parser.set_defaults(seed=None)
     return parser
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     check(args)
     device = cli.choose_device(args)
     lines = None if args.search is None else read_search(args.search)
     pairs = None if args.test is None else read_scores(args.test)
     asked = any(given is not None for given in (args.text, args.word, args.search))
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if asked else sys.stdout)
+    say = cli.new_say(quiet=asked)
 
     def ready(embedder: Embedder) -> None:  # before a training, too: it would be in vain
         check_texts(embedder, args, lines, pairs)
@@ -208,14 +184,10 @@ class Embedder:
 
     def encode(self, texts: Sequence[str], where: Sequence[str] | None = None) -> list[Encoding]:
         """The texts' subwords; InputError for a text that is too long for the model."""
-        encodings, limit = self.tokenizer.encode_all(texts), longest(self.model)
-        for i, encoding in enumerate(encodings):
-            if len(encoding.ids) > limit:
-                name = where[i] if where is not None else f"text {i + 1}"
-                raise InputError(
-                    f"{name}: {len(encoding.ids)} subwords with the special ones, and the model "
-                    f"takes {limit}; cut the text"
-                )
+        encodings = self.tokenizer.encode_all(texts)
+        names = where or [f"text {i}" for i in range(1, len(texts) + 1)]
+        for encoding, name in zip(encodings, names, strict=True):
+            check_length(encoding, self.model, name)
         return encodings
 
     def of_word(self, word: str, text: str) -> np.ndarray:
@@ -334,10 +306,7 @@ def train(
     pairs, tests = similar.split()
     tinyfm.manual_seed(args.seed)
     texts = [text for pair in [*pairs, *tests] for text in (pair.a, pair.b)]
-    if args.resume:
-        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
-    else:
-        tokenizer = Tokenizer.train_wordpiece(texts[: 2 * len(pairs)], args.vocab_size)
+    tokenizer = new_tokenizer(args, texts[: 2 * len(pairs)])
     ids = tokenizer.encode_batch(texts)
     check_lengths(args, max(map(len, ids)))
     examples = [
@@ -356,14 +325,8 @@ def train(
         say(f"  {score(embedder, tests)}")
         return {}
 
-    def save(folder: Path) -> None:
-        body.save_pretrained(folder)
-        tokenizer.save(folder)
-
-    with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
-        count = sum(p.size for p in model.parameters())
-        say(f"{len(pairs)} pairs, {len(tokenizer)} subwords, {count:,} parameters")
-        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+    what = f"{len(pairs)} pairs"
+    train_encoder(TRAINING, args, model, tokenizer, batches, look, say, what, saved=body)
     return embedder
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tinyfm import models, optim, pretrained
-from tinyfm.data import Example, example_batches
+from tinyfm.data import Example, ExampleBatches, example_batches
 from tinyfm.demos import cli
-from tinyfm.demos.learning import Option
+from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
 from tinyfm.errors import InputError
 from tinyfm.tokenizer import Encoding, Tokenizer
 
@@ -92,10 +93,61 @@ def open_model(folder: str, *heads: str, **config: Any) -> tuple[Any, Tokenizer]
     return model, pretrained.load_tokenizer(folder, model)
 
 
+def new_tokenizer(
+    args: argparse.Namespace, lines: Iterable[str], lowercase: bool = True
+) -> Tokenizer:
+    """A vocabulary learnt from the lines; with --resume the one of the training that goes on."""
+    if args.resume:
+        return Tokenizer.load(Path(args.save) / CHECKPOINT)
+    return Tokenizer.train_wordpiece(lines, args.vocab_size, lowercase=lowercase)
+
+
+def train_encoder(
+    training: Training,
+    args: argparse.Namespace,
+    model: Any,
+    tokenizer: Tokenizer,
+    batches: ExampleBatches,
+    look: Look,
+    say: Say,
+    what: str,
+    saved: Any = None,
+    notes: Sequence[str] = (),
+) -> None:
+    """Train with BERT's optimizer, and save the model and its tokenizer to --save.
+
+    what: is learnt from, as the first line tells; notes: more lines. saved: the part of the model
+        that is saved, if it is not the whole.
+    """
+
+    def save(folder: Path) -> None:
+        (saved or model).save_pretrained(folder)
+        tokenizer.save(folder)
+
+    with training.folder(args, prepare=tokenizer.save) as checkpoint:
+        count = sum(p.size for p in model.parameters())
+        say(
+            f"{what}, {len(tokenizer)} subwords, {count:,} parameters, {len(batches)} batches an "
+            f"epoch, {args.steps} steps, {batches.padding_share():.1%} padding"
+        )
+        for note in notes:
+            say(note)
+        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+
+
 def longest(model: Any) -> int:
     """How many tokens a text may have, special ones included."""
     table, config = model.config.max_position_embeddings, model.config
     return table - (config.pad_token_id + 1 if config.switches().positions_skip_padding else 0)
+
+
+def check_length(encoding: Encoding, model: Any, where: str) -> None:
+    """InputError, naming the text by `where`, if it is too long for the model."""
+    if len(encoding.ids) > longest(model):
+        raise InputError(
+            f"{where}: {len(encoding.ids)} subwords with the special ones, and the model takes "
+            f"{longest(model)}; cut the text"
+        )
 
 
 def new_example(encoding: Encoding, model: Any, **more: Any) -> Example:

@@ -26,15 +26,17 @@ import tinyfm
 from tinyfm.data import Example
 from tinyfm.demos import cli, documents
 from tinyfm.demos.encoders import (
+    check_length,
     longest,
     new_config,
     new_example,
     new_model,
-    new_optimizer,
+    new_tokenizer,
     open_model,
     size_options,
+    train_encoder,
 )
-from tinyfm.demos.learning import CHECKPOINT, OPTIONS, Look, Option, Say, Training, learn
+from tinyfm.demos.learning import CHECKPOINT, OPTIONS, Look, Option, Say, Training
 from tinyfm.demos.pretraining import (
     RECIPES,
     Scores,
@@ -84,11 +86,7 @@ SAMPLES = 3  # held-out sentences that are shown with a word hidden
 
 
 def new_parser() -> cli.Parser:
-    parser = cli.Parser(
-        prog="fill_mask",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("fill_mask", __doc__)
     work = parser.add_argument_group("what to do")
     work.add_argument(
         "--corpus", metavar="FILE", help="learn from this text (one sentence a line, a blank line "
@@ -100,23 +98,7 @@ def new_parser() -> cli.Parser:
         "the other, and a table (default: bert; with --corpus korean, which has no documents, "
         "roberta)",
     )  # fmt: skip
-    work.add_argument(
-        "--model",
-        type=cli.folder,
-        metavar="FOLDER",
-        help="use a saved model, or a published one, instead of training one",
-    )
-    work.add_argument(
-        "--save",
-        type=cli.folder,
-        metavar="FOLDER",
-        default="masked-model",
-        help="where the trained model goes (default: %(default)s)",
-    )
-    work.add_argument(
-        "--resume", action="store_true", help="go on with the training in the --save folder, with "
-        "its options; --steps may be more",
-    )  # fmt: skip
+    TRAINING.add_folders(work, save="masked-model")
     work.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="fill each [MASK] (or <mask>) in this; "
         "without it, after --model, in each line of standard input, or what is typed at a prompt",
@@ -127,13 +109,10 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     TRAINING.add_options(parser)
     cli.add_common_options(parser)
-    parser.set_defaults(seed=None)
     return parser
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     if args.model is not None:
         if args.corpus is not None or args.recipe is not None:
             raise InputError("--model uses a saved model, --corpus and --recipe make one")
@@ -145,8 +124,7 @@ def main(args: argparse.Namespace) -> None:
         )
     device = cli.choose_device(args)
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stdout if args.text is None else sys.stderr)
+    say = cli.new_say(quiet=args.text is not None)
 
     if args.model is not None:
         model, tokenizer = open_model(args.model, "ForMaskedLM")
@@ -192,11 +170,7 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     check_lengths(args, recipe.least)
     train_texts, held_out = read_corpus(args)
     tinyfm.manual_seed(args.seed)
-    if args.resume:
-        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
-    else:
-        lines = [sentence for document in train_texts for sentence in document]
-        tokenizer = Tokenizer.train_wordpiece(lines, args.vocab_size)
+    tokenizer = new_tokenizer(args, (text for document in train_texts for text in document))
     model = new_model(recipe.cls, new_config(args, tokenizer)).to(device)
     filler = Filler(model, tokenizer)
     if args.text is not None:
@@ -211,18 +185,9 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     samples = new_samples(held_out, filler)
     look = new_look(filler, tests, samples, args.top_k, say)
 
-    def save(folder: Path) -> None:
-        model.save_pretrained(folder)
-        tokenizer.save(folder)
-
-    with TRAINING.folder(args, prepare=tokenizer.save) as checkpoint:
-        count = sum(p.size for p in model.parameters())
-        say(
-            f"recipe {args.recipe}: {len(train_texts)} documents, "
-            f"{sum(map(len, train_texts))} sentences, {len(tokenizer)} subwords, {count:,} "
-            f"parameters, {len(batches)} batches an epoch, {batches.padding_share():.1%} padding"
-        )
-        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+    sentences = sum(map(len, train_texts))
+    what = f"recipe {args.recipe}: {len(train_texts)} documents, {sentences} sentences"
+    train_encoder(TRAINING, args, model, tokenizer, batches, look, say, what)
     scores = score(model, tests)
     say(f"{len(held_out)} held-out documents: {scores}")
     return filler, scores
@@ -314,11 +279,7 @@ class Filler:
         places = [i for i, token in enumerate(encoding.ids) if token == self.tokenizer.mask_id]
         if not places:
             raise InputError(f"{where}: no {mask} in {text!r}; put it where a word is wanted")
-        if len(encoding.ids) > longest(self.model):
-            raise InputError(
-                f"{where}: {len(encoding.ids)} subwords with the special ones, and the model takes "
-                f"{longest(self.model)}; cut the text"
-            )
+        check_length(encoding, self.model, where)
         return encoding, places
 
     def _best(self, logits: np.ndarray, top_k: int) -> list[Fill]:

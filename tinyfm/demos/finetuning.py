@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import tinyfm
@@ -19,11 +18,12 @@ from tinyfm.demos.encoders import (
     longest,
     new_config,
     new_model,
-    new_optimizer,
+    new_tokenizer,
     open_model,
     size_options,
+    train_encoder,
 )
-from tinyfm.demos.learning import CHECKPOINT, Option, Say, Training, learn
+from tinyfm.demos.learning import Option, Say, Training
 from tinyfm.demos.records import Records
 from tinyfm.errors import InputError
 from tinyfm.models import with_head
@@ -85,6 +85,9 @@ class Task(Generic[R]):
     def score(self, records: Records[R], model: Model) -> Score:
         """How well the model does on the records."""
         raise NotImplementedError
+
+    def check_asked(self, args: argparse.Namespace, model: Model) -> None:
+        """InputError if the model could not answer what the command line asks, once trained."""
 
 
 @dataclass(frozen=True)
@@ -159,11 +162,7 @@ def is_switch(value: Any) -> bool:
 
 def shared_parser(command: Command, training: Training) -> cli.Parser:
     """The options that the commands share."""
-    parser = cli.Parser(
-        prog=command.prog,
-        description=command.doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser(command.prog, command.doc)
     work = parser.add_argument_group("what to do")
     file: dict[str, Any] = {"metavar": "FILE"}
     work.add_argument("--train", **file, help=f"learn from this file: {command.train}; may be .gz")
@@ -173,26 +172,13 @@ def shared_parser(command: Command, training: Training) -> cli.Parser:
         "--skip-bad", action="store_true", default=None, help="leave bad records out and say how "
         "many, instead of stopping at the first",
     )  # fmt: skip
-    work.add_argument(
-        "--model",
-        type=cli.folder,
-        metavar="FOLDER",
-        help="with --train: begin with this model, pretrained or fine-tuned; else use it as it is",
+    training.add_folders(
+        work,
+        save=command.save,
+        model="with --train: begin with this model, pretrained or fine-tuned; else use it as it is",
     )
-    work.add_argument(
-        "--save",
-        type=cli.folder,
-        metavar="FOLDER",
-        default=command.save,
-        help="where the trained model goes (default: %(default)s)",
-    )
-    work.add_argument(
-        "--resume", action="store_true", help="go on with the training in the --save folder, with "
-        "its options; --steps may be more",
-    )  # fmt: skip
     training.add_options(parser)
     cli.add_common_options(parser)
-    parser.set_defaults(seed=None)
     return parser
 
 
@@ -235,6 +221,7 @@ def run(task: Task[R], training: Training, args: argparse.Namespace, say: Say) -
             )
         model = Model(opened.to(device), tokenizer, args.max_length or longest(opened))
         _check_length(model, args.model)
+        task.check_asked(args, model)
         tests = {}
         if args.test is not None:
             tests = {args.test: task.read(args.test, args, opened)}
@@ -261,14 +248,11 @@ def _train(
         if chosen is None:  # else it is the user's, and refused where the model takes less
             args.max_length = min(args.max_length, longest(model))
     else:
-        if args.resume:
-            tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
-        else:
-            lines = task.lines(records)
-            tokenizer = Tokenizer.train_wordpiece(lines, args.vocab_size, lowercase=task.lowercase)
+        tokenizer = new_tokenizer(args, task.lines(records), task.lowercase)
         model = new_model(with_head("bert", head), new_config(args, tokenizer, **config))
     ready = Model(model.to(device), tokenizer, args.max_length)
     _check_length(ready, args.model)
+    task.check_asked(args, ready)
     # All files are read, and found good and short enough, before the work begins.
     if args.test is not None:
         tests = {args.test: task.read(args.test, args, model)}
@@ -288,22 +272,11 @@ def _train(
         say(f"  {score.text}")
         return score.numbers
 
-    def save(folder: Path) -> None:
-        model.save_pretrained(folder)
-        tokenizer.save(folder)
-
-    with training.folder(args, prepare=tokenizer.save) as checkpoint:
-        count = sum(p.size for p in model.parameters())
-        say(
-            f"{len(records)} records, {len(tokenizer)} subwords, {count:,} parameters, "
-            f"{len(batches)} batches an epoch, {args.steps} steps, "
-            f"{batches.padding_share():.1%} padding"
-        )
-        if "id2label" in config:
-            say(f"labels: {', '.join(model.config.id2label.values())}")
-        if (report := model.load_report) and (untrained := [*report.new, *report.missing]):
-            say(f"new, and to be learnt: {', '.join(untrained)}")
-        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+    notes = [f"labels: {', '.join(model.config.id2label.values())}"] if "id2label" in config else []
+    if (report := model.load_report) and (untrained := [*report.new, *report.missing]):
+        notes.append(f"new, and to be learnt: {', '.join(untrained)}")
+    what = f"{len(records)} records"
+    train_encoder(training, args, model, tokenizer, batches, look, say, what, notes=notes)
     return ready, tests
 
 

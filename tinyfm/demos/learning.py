@@ -1,7 +1,7 @@
 """What the commands that train share: options by kind of training, the --save folder, --resume.
 
-A command describes its training by a `Training`: `add_options`, then `settle(args)`, then `run` for
-a model, its batches and what is to be saved. Ctrl-C saves, and --resume goes on from there.
+A command describes its training by a `Training`: it adds the options, settles what is left out,
+and opens the folder, in which `learn` trains. Ctrl-C saves, and --resume goes on from there.
 """
 
 from __future__ import annotations
@@ -71,6 +71,27 @@ class Training:
             if getattr(args, name) not in (None, False):
                 option = name.replace("_", "-")
                 raise InputError(f"--{option} is for a training: leave --model out")
+
+    def add_folders(
+        self,
+        group: argparse._ArgumentGroup,
+        save: str,
+        model: str = "use a saved model, or a published one, instead of training one",
+    ) -> None:
+        """--model, --save and --resume. save: the default; model: what --help says of --model."""
+        group.add_argument("--model", type=cli.folder, metavar="FOLDER", help=model)
+        group.add_argument(
+            "--save",
+            type=cli.folder,
+            metavar="FOLDER",
+            default=save,
+            help="where the trained model goes (default: %(default)s)",
+        )
+        more = "".join(f", --{name} others" for name in self.anew if name != "steps")
+        group.add_argument(
+            "--resume", action="store_true", help="go on with the training in the --save folder, "
+            "with its options; --steps may be more" + more,
+        )  # fmt: skip
 
     def add_options(self, parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         """Those that are left out are None until `settle` fills them in."""

@@ -117,11 +117,7 @@ def draw_clause(dice: Dice, depth: int, living: bool) -> Tree:
 
 
 def new_parser() -> cli.Parser:
-    parser = cli.Parser(
-        prog="parses",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("parses", __doc__)
     parser.add_argument(
         "--save",
         type=cli.folder,

@@ -16,7 +16,7 @@ import numpy as np
 
 from tinyfm import models
 from tinyfm.backend import to_numpy
-from tinyfm.data import IGNORE_INDEX, Example, ExampleBatches
+from tinyfm.data import Example, ExampleBatches
 from tinyfm.demos.documents import Document
 from tinyfm.demos.encoders import outputs
 from tinyfm.errors import InputError
@@ -187,24 +187,16 @@ def word_logits(model: Any, output: Any) -> np.ndarray:
 def score(model: Any, examples: Sequence[Example]) -> Scores:
     """How well the model fills the hidden words of examples, and tells what follows."""
     asks = isinstance(model, models.BertForPreTraining)
-    loss = right = words = follows = pairs = 0.0
-    given = [
-        {k: v for k, v in example.items() if asks or k != "next_sentence_label"}
-        for example in examples
-    ]
-    for _, batch, output in outputs(model, given):
-        logits = word_logits(model, output)
-        hidden = batch["labels"] != IGNORE_INDEX
-        rows, labels = logits[hidden].astype(np.float64), batch["labels"][hidden]
-        top = rows.max(-1)
-        norms = top + np.log(np.exp(rows - top[:, None]).sum(-1))
-        loss += (norms - rows[np.arange(len(rows)), labels]).sum()
-        right += (rows.argmax(-1) == labels).sum()
-        words += len(rows)
+    loss = right = words = follows = pairs = 0
+    texts = [{k: v for k, v in e.items() if k != "next_sentence_label"} for e in examples]
+    for indexes, batch, output in outputs(model, texts):
+        labels = batch["labels"]
+        guesses = word_logits(model, output).argmax(-1)
+        loss += output.loss.item() * output.num_labels
+        right += int((guesses == labels).sum())
+        words += output.num_labels
         if asks:
-            guesses = to_numpy(output.seq_relationship_logits.data).argmax(-1)
-            follows += (guesses == batch["next_sentence_label"]).sum()
-            pairs += len(guesses)
-    return Scores(
-        loss / words, right / words, follows / pairs if pairs else None, int(words), int(pairs)
-    )
+            said = to_numpy(output.seq_relationship_logits.data).argmax(-1)
+            follows += int(sum(said == [examples[i]["next_sentence_label"] for i in indexes]))
+            pairs += len(indexes)
+    return Scores(loss / words, right / words, follows / pairs if pairs else None, words, pairs)

@@ -170,12 +170,9 @@ def check_tags(model: Model, folder: str) -> None:
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     quiet = args.text is not None or (not learns(args) and not args.test)
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+    say = cli.new_say(quiet)
 
     def answer(line: str, where: str) -> None:
         print_found(model, line, where)

@@ -29,11 +29,7 @@ from tinyfm.text import ParallelText, read_pairs
 
 
 def new_parser() -> cli.Parser:
-    parser = cli.Parser(
-        prog="translate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = cli.Parser("translate", __doc__)
     work = parser.add_argument_group("what to do")
     files: dict[str, Any] = {"nargs": "+", "metavar": ("SOURCE", "TARGET")}
     work.add_argument(
@@ -42,23 +38,11 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     work.add_argument("--valid", **files, help="show the loss on these files while learning")
     work.add_argument("--test", **files, help="score these files (BLEU, greedy and with --beams)")
-    work.add_argument(
-        "--model",
-        type=cli.folder,
-        metavar="FOLDER",
-        help="use a saved model instead of training one",
+    TRAINING.add_folders(
+        work,
+        save="translation-model",
+        model="use a saved model instead of training one",
     )
-    work.add_argument(
-        "--save",
-        type=cli.folder,
-        metavar="FOLDER",
-        default="translation-model",
-        help="where the trained model goes (default: %(default)s)",
-    )
-    work.add_argument(
-        "--resume", action="store_true", help="go on with the training in the --save folder, with "
-        "its options; --steps may be more, --test others",
-    )  # fmt: skip
     work.add_argument(
         "--text", type=cli.text, metavar="TEXT", help="translate this; without it, after --model, "
         "each line of standard input, or what is typed at a prompt",
@@ -78,20 +62,16 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     add_training_options(parser)
     cli.add_common_options(parser)
-    parser.set_defaults(seed=None)
     return parser
 
 
 def main(args: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
     check(args)
     settle(args)
     device = cli.choose_device(args)
     quiet = args.text is not None or (args.model is not None and not args.test)
 
-    def say(message: str) -> None:  # around the progress line, where there is one
-        tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
+    say = cli.new_say(quiet)
 
     # Files are read before anything else is done: a mistake in a name shall not cost a training.
     if args.plot:
