@@ -211,7 +211,10 @@ class PreTrainedModel(Module, GenerationMixin):
         try:
             state, report = arranged(skeleton, file)
         except ValueError as error:
-            raise InputError(f"{weights}: {error}") from error
+            remedy = "get the file again, or the config.json that belongs to it"
+            if (named := values["architectures"][:1]) not in ([], [cls.__name__]):
+                remedy = f"{CONFIG} says {named[0]}: open that, or give another folder"
+            raise InputError(f"{weights}: {error}; {remedy}") from error
         report.unexpected.extend(others)
         if report.missing or report.new:
             model = cls(new_config).to(dtype=dtype)

@@ -1,7 +1,7 @@
 """Learn to find the answer to a question in a passage, or that there is none.
 
     python -m tinyfm.demos.answer                   learns from generated passages, in English
-    python -m tinyfm.demos.answer --model FOLDER --question "Where is it?" --context "It is here."
+    python -m tinyfm.demos.answer --model FOLDER --question "..." --context "..."
     python -m tinyfm.demos.answer --model FOLDER < lines.txt         question, tab, passage
     python -m tinyfm.demos.answer --train train.json --test dev.json
     python -m tinyfm.demos.answer --train train.json --model FOLDER  fine-tunes what is there

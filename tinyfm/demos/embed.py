@@ -219,14 +219,24 @@ class Embedder:
         return ids
 
     def neighbours(self, word: str, top_k: int) -> list[tuple[str, float]]:
-        """The subwords whose rows in the table of embeddings are nearest to the word's."""
+        """The whole words whose rows in the table of embeddings are nearest to the word's.
+
+        Left out are pieces of words, signs, and the letters that words are spelt with.
+        """
         own = self.pieces(word)
         # A published table may have more rows than there are subwords.
         table = to_numpy(self.model.embeddings.word.weight.data)[: len(self.tokenizer)]
         near = cosines(table[own].mean(axis=0)[None], table)
         leave_out = {*own, *self.tokenizer.special_ids}
-        best = [int(i) for i in np.argsort(-near, kind="stable") if i not in leave_out][:top_k]
-        return [(str(self.tokenizer.id_to_token(i)), float(near[i])) for i in best]
+        found: dict[str, float] = {}
+        for i in np.argsort(-near, kind="stable"):
+            text = self.tokenizer.decode([int(i)]).strip()
+            spelling = len(text) == 1 and text.isascii()
+            if i not in leave_out and text.isalnum() and not spelling:
+                found.setdefault(text, float(near[i]))
+                if len(found) == top_k:
+                    break
+        return list(found.items())
 
 
 def cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:

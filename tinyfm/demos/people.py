@@ -27,6 +27,7 @@ FRAMES = (
     "PER moved from LOC to LOC",
     "PER lived near LOC",
     "PER worked for ORG",
+    "PER founded ORG in LOC",
     "PER sold ORG",
     "PER and PER met in LOC",
     "PER told reporters that ORG would close",
