@@ -6,7 +6,8 @@
 sides, from the same weights and without dropout, must give the same loss and the same norm of the
 gradient.  The torch side is transformers' BertForMaskedLM with scaled_dot_product_attention and
 fused AdamW.  It puts its head on all rows and tinyfm on the labelled ones alone, so two more rows
-show both sides alike: with the head on labelled rows, and with the head on all.
+show both sides alike: with the head on labelled rows, and with the head on all.  A last row has the
+limit: the matrix products of tinyfm's step alone, of which NumPy does none faster.
 """
 
 from __future__ import annotations
@@ -150,6 +151,45 @@ def measure(shape: Shape, head: Head, rounds: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
+def products(shape: Shape, labelled: int) -> Callable[[], None]:
+    """The matrix products of a step, and nothing else."""
+    config, tokens = shape.config, shape.batch * shape.length
+    d, ffn, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    rng = np.random.default_rng(0)
+
+    def normal(*sizes: int) -> np.ndarray:
+        return rng.standard_normal(sizes, np.float32)
+
+    linear = [
+        (normal(rows, inputs), normal(outputs, inputs), normal(rows, outputs), times)
+        for rows, inputs, outputs, times in (
+            (tokens, d, 3 * d, layers), (tokens, d, d, layers), (tokens, d, ffn, layers),
+            (tokens, ffn, d, layers), (labelled, d, d, 1), (labelled, d, config.vocab_size, 1),
+        )
+    ]  # fmt: skip
+    heads = (shape.batch, config.num_attention_heads, shape.length)
+    q, weights = normal(*heads, d // heads[1]), normal(*heads, shape.length)
+
+    def run() -> None:
+        for x, w, y, times in linear:
+            for _ in range(times):
+                x @ w.T, y @ w, y.T @ x  # forward, and the gradients of input and weight
+        for _ in range(layers):
+            for _ in range(2):  # scores and gradient of the probabilities
+                q @ q.mT
+            for _ in range(4):  # result, gradients of q, k and v
+                weights @ q
+
+    return run
+
+
+def limit(shape: Shape, rounds: int) -> dict[str, Any]:
+    labelled = int((batch_of(shape)["labels"] != -100).sum())
+    alone, _ = common.alternate(products(shape, labelled), None, rounds)
+    work = f"{shape}; the limit: matrix products alone"
+    return common.row("masked language modelling", work, "ms", alone.times(1e3))
+
+
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -161,7 +201,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     options = parser.parse_args(arguments)
     allocator = common.set_allocator("keep")
-    rows = [measure(SHAPES[options.shape], head, options.rounds) for head in HEADS]
+    shape = SHAPES[options.shape]
+    rows = [measure(shape, head, options.rounds) for head in HEADS]
+    rows.append(limit(shape, options.rounds))
     measured = common.facts(allocator=allocator, rounds=options.rounds)
     print(common.table(rows))
     if options.shape == "base" and not options.no_save:

@@ -194,7 +194,8 @@ def load(folder: Folder, model: Module, optimizer: Optimizer, batches: Resumable
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         what = str(error) if isinstance(error, ValueError) else f"damaged ({error!r})"
         raise InputError(
-            f"{path}: cannot resume: {what}; give the model and optimizer of its training"
+            f"{path}: cannot resume: {what}; give the model and optimizer of its training, and, as "
+            "a model is made for its data, the data as they were"
         ) from error
     try:  # code of others: only a ValueError speaks of the data, the rest are bugs in it
         batches.load_state_dict(copy.deepcopy(state.batches))

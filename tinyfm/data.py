@@ -1,4 +1,4 @@
-"""Pairs of sequences, and examples of many fields, into padded batches of similar lengths."""
+"""Batches: pairs of sequences and examples of many fields, padded; windows of a long text."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -75,10 +75,7 @@ class _Stream:
     def __init__(
         self, lengths: npt.NDArray[np.int64], checksum: int, *, max_tokens: int, seed: int
     ):
-        for name, value in (("max_tokens", max_tokens), ("seed", seed)):
-            if not isinstance(value, int | np.integer):
-                raise TypeError(f"{name} is {value!r}: it must be a whole number")
-        max_tokens, seed = int(max_tokens), int(seed)  # JSON takes none of NumPy's
+        max_tokens, seed = _whole("max_tokens", max_tokens), _whole("seed", seed)
         longest = int(lengths.sum(axis=1).argmax())
         if (size := lengths[longest].sum()) > max_tokens:
             raise InputError(
@@ -143,18 +140,33 @@ class _Stream:
         number, or the checksum of their ids, differs) or with another `max_tokens`, for the batches
         would be different ones; and when it is damaged.
         """
-        here = self.state_dict()
-        if not isinstance(state, Mapping) or not all(
-            isinstance(state.get(name), int) and state[name] >= 0 for name in here
-        ):
-            raise InputError(f"the place in the data is damaged: {state}; begin the training anew")
-        for name in (self._rows, "max_tokens", "checksum"):
-            if state[name] != here[name]:
-                raise InputError(
-                    f"the saved training run had {name}={state[name]}, this one has {here[name]}; "
-                    "resume it with the same data and options"
-                )
+        _check_state(state, self.state_dict(), (self._rows, "max_tokens", "checksum"))
         self._begin(state["seed"], state["epoch"], state["position"])
+
+
+def _whole(name: str, value: Any) -> int:
+    """The value as Python's own int, for JSON takes none of NumPy's; TypeError: no whole number."""
+    if not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is {value!r}: it must be a whole number")
+    return int(value)
+
+
+OPTIONS = ("max_tokens", "length", "rows")  # in a state; the rest is about the data
+
+
+def _check_state(state: Any, here: Mapping[str, int], same: Sequence[str]) -> None:
+    """InputError if a saved state is damaged, or differs from that of `here` in one of `same`."""
+    if not isinstance(state, Mapping) or not all(
+        isinstance(state.get(name), int) and state[name] >= 0 for name in here
+    ):
+        raise InputError(f"the place in the data is damaged: {state}; begin the training anew")
+    for name in same:
+        if state[name] != here[name]:
+            changed = "" if name in OPTIONS else "the data have changed: "
+            raise InputError(
+                f"{changed}the saved training run had {name}={state[name]}, this one has "
+                f"{here[name]}; resume it with the same data and options"
+            )
 
 
 class Batches(_Stream):
@@ -226,7 +238,8 @@ def _padded(values: Sequence[Any], fill: int) -> npt.NDArray[Any]:
     if not _is_nested(values[0]) and np.ndim(values[0]) == 0:
         return np.array(values)
     rows = [row for value in values for row in _rows_of(value)]
-    padded = np.full((len(rows), max(map(len, rows))), fill, np.asarray(rows[0]).dtype)
+    kinds = (np.asarray(row).dtype for row in rows if len(row))  # an empty list would be float64
+    padded = np.full((len(rows), max(map(len, rows))), fill, next(kinds, np.int64))
     for place, row in zip(padded, rows, strict=True):
         place[: len(row)] = row
     return padded.reshape(len(values), -1, padded.shape[1]) if _is_nested(values[0]) else padded
@@ -289,6 +302,63 @@ def _example_lengths(examples: Sequence[Example]) -> npt.NDArray[np.int64]:
         return len(ids) * max(map(len, ids)) if _is_nested(ids) else len(ids)
 
     return np.array([[length(e["input_ids"])] for e in examples], np.int64).reshape(-1, 1)
+
+
+# -- windows of a long text ------------------------------------------------------------------------
+
+
+class WindowBatches:
+    """Training batches without end: `rows` windows of `length` tokens, anywhere in a long text.
+
+    ids (L,) -> input_ids and labels (rows, length), which are the same: the model shifts them.
+    Where the windows of a batch begin depends on (seed, position) alone.
+
+    position: how many batches have been given out; len(): so many take as many tokens as there are.
+    InputError: the text is shorter than a window.
+    """
+
+    def __init__(self, ids: npt.ArrayLike, *, length: int, rows: int, seed: int):
+        length, rows = _whole("length", length), _whole("rows", rows)
+        self._ids = np.asarray(ids, np.int64)
+        if len(self._ids) < length:
+            raise InputError(
+                f"{len(self._ids)} tokens are too few for a window of {length}; give more text or "
+                "shorter windows"
+            )
+        self._length, self._rows, self._seed = length, rows, _whole("seed", seed)
+        self.position = 0
+        self._checksum = zlib.crc32(self._ids.tobytes())
+
+    def __len__(self) -> int:
+        return -(-len(self._ids) // (self._rows * self._length))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Batch:
+        rng = np.random.default_rng((self._seed, self.position))
+        starts = rng.integers(len(self._ids) - self._length + 1, size=(self._rows, 1))
+        self.position += 1
+        windows = self._ids[starts + np.arange(self._length)]
+        return {"input_ids": windows, "labels": windows}
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the stream stands: a few integers, from which `load_state_dict` goes on."""
+        return {
+            "seed": self._seed,
+            "position": self.position,
+            "length": self._length,
+            "rows": self._rows,
+            "checksum": self._checksum,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on with exactly the batch that would have come next when `state` was taken.
+
+        InputError, and it stays where it is: another text or other sizes, or a damaged state.
+        """
+        _check_state(state, self.state_dict(), ("length", "rows", "checksum"))
+        self._seed, self.position = state["seed"], state["position"]
 
 
 # -- lengths ---------------------------------------------------------------------------------------

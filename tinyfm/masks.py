@@ -85,7 +85,7 @@ class Mask:
         """
         xp = array_module(batch)
         seen = None
-        if self.causal or self.prefix is not None:
+        if (self.causal or self.prefix is not None) and start < queries - 1:  # the last sees all
             j = xp.arange(keys)
             i = xp.arange(start, stop)[:, None] + (keys - queries)
             seen = (j <= i)[None, None]

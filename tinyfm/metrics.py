@@ -1,9 +1,10 @@
 """Scores of predictions against references: small functions over plain lists.
 
-Translations have BLEU (0 to 100); classes accuracy, F1 and Matthews' coefficient; numbers
-Pearson's and Spearman's; tagged words entity F1; answers exact match and F1. All but BLEU go up
-to 1. The truth comes first and the predictions second, but for BLEU, whose order is sacrebleu's.
-Lists that are empty or differ in length are a ValueError that names the function and the lengths.
+Language models have perplexity; translations BLEU (0 to 100); classes accuracy, F1 and Matthews'
+coefficient; numbers Pearson's and Spearman's; tagged words entity F1; answers exact match and F1.
+All but the first two go up to 1. The truth comes first and the predictions second, but for BLEU,
+whose order is sacrebleu's. Lists that are empty or differ in length are a ValueError that names the
+function and the lengths.
 """
 
 import math
@@ -52,6 +53,28 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     bleu = BLEU(force=True)  # no warning where a few texts look as if they were tokens
     score = bleu.corpus_score(hypotheses, [references]).score
     return Bleu(score, str(bleu.get_signature()))
+
+
+# Language models
+
+
+def perplexity(sums: npt.ArrayLike, counts: npt.ArrayLike) -> float:
+    """exp(total negative log-likelihood / counted tokens): among how many words it hesitates.
+
+    sums: in nats, of each batch or text, or of all; counts: how many tokens each one is the sum of.
+    Only the totals matter, so that the batches, and the padding in them, do not. A mean over texts
+    would be another number.
+
+    Infinite where it is beyond the floating point numbers. Raises ValueError when the two differ in
+    shape or no token was counted.
+    """
+    losses, tokens = np.asarray(sums, np.float64), np.asarray(counts)
+    if losses.shape != tokens.shape:
+        raise ValueError(f"perplexity: sums {losses.shape} but counts {tokens.shape}")
+    if not tokens.sum() > 0:
+        raise ValueError("perplexity: no tokens were counted; give a text of at least two")
+    with np.errstate(over="ignore"):
+        return float(np.exp(losses.sum() / tokens.sum()))
 
 
 # Classes

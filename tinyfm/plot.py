@@ -80,6 +80,29 @@ def _curve(axes: Axes, history: Sequence[Mapping[str, float]], name: str, color:
     axes.plot(steps[window - 1 :], means, color=color, label=name)
 
 
+def lines(
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    path: str | Path | None = None,
+    *,
+    x: str,
+    y: str,
+    yscale: str = "linear",
+) -> Figure:
+    """Several curves in one panel: by name the points (x, y) of each.
+
+    x, y: names of the axes; yscale: "linear" or "log".
+    path: of the PNG file to write, if one is wanted.
+    """
+    figure = _figure(7, 3.6)
+    axes = figure.subplots()
+    for name, points in curves.items():
+        axes.plot(*np.array(points, float).T, "o-", markersize=4, label=name)
+    axes.set(xlabel=x, ylabel=y, yscale=yscale)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return _saved(figure, path)
+
+
 def attention(
     weights: Sequence[Any],
     rows: Sequence[str],

@@ -10,6 +10,7 @@ import dataclasses
 import numbers
 import os
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, get_args, get_type_hints
@@ -26,6 +27,7 @@ from tinyfm.tokenizer import Tokenizer
 
 CONFIG, WEIGHTS, GENERATION = "config.json", "model.safetensors", "generation_config.json"
 SHARDS = "model.safetensors.index.json"  # in the place of WEIGHTS: which file has which array
+HEADS = 100  # parameters that a model may have and its file may lack; far more than any head has
 PICKLES = {".bin", ".ckpt", ".pkl", ".pt", ".pth"}
 NUMBERS: dict[type, type] = {int: numbers.Integral, float: numbers.Real}  # also NumPy's
 _classes: dict[str, type[PreTrainedModel]] = {}
@@ -80,22 +82,32 @@ class PretrainedConfig:
         }
 
 
+NUMBER, CLASSES = "regression", "single_label_classification"
+MOST_CLASSES = 10**6  # without names of their own: a wrong number would fill the memory with names
+
+
 @dataclasses.dataclass
 class ClassifierConfig(PretrainedConfig):
     """A config with the classes of a task.
 
     id2label: the names of the classes 0, 1, ...; LABEL_0 and so on unless given.
-    num_labels: how many there are, 2 unless given; 1: a number is predicted.
+    num_labels: how many there are, 2 unless given; 1: of whole texts a number is predicted.
     label2id: the reverse of id2label, made from it.
+    problem_type: what config.json may say of that, too; it has to fit.
     """
 
     num_labels: int | None = None
     id2label: dict | None = None
     label2id: dict | None = None
+    problem_type: str | None = dataclasses.field(
+        default=None, metadata={"choices": (NUMBER, CLASSES)}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         names = self.id2label
+        if names is None and (self.num_labels or 0) > MOST_CLASSES:
+            raise ValueError(f"num_labels is {self.num_labels}: it must be at most {MOST_CLASSES}")
         if names is None:
             names = {i: f"LABEL_{i}" for i in range(self.num_labels or 2)}
         if sorted(map(str, names)) != sorted(map(str, range(len(names)))) or not names:
@@ -103,12 +115,22 @@ class ClassifierConfig(PretrainedConfig):
         if self.num_labels not in (None, len(names)):
             raise ValueError(f"num_labels is {self.num_labels}, and id2label names {len(names)}")
         self.num_labels = len(names)
+        if self.problem_type not in (None, NUMBER if self.num_labels == 1 else CLASSES):
+            raise ValueError(
+                f"problem_type is {self.problem_type!r} and num_labels {self.num_labels}: "
+                f"{NUMBER} has 1 label, and {CLASSES} more"
+            )
         self.id2label = {i: str(name) for i, name in sorted((int(k), v) for k, v in names.items())}
         self.label2id = {name: i for i, name in self.id2label.items()}
+        if len(self.label2id) < len(names):
+            raise ValueError(f"id2label is {names}: it must name each class differently")
 
 
 # What a given field puts out of force when a folder is opened with it.
-REPLACES = {"num_labels": ("id2label", "label2id"), "id2label": ("num_labels", "label2id")}
+REPLACES = {
+    "num_labels": ("id2label", "label2id", "problem_type"),
+    "id2label": ("num_labels", "label2id", "problem_type"),
+}
 
 
 # -- models ----------------------------------------------------------------------------------------
@@ -154,6 +176,7 @@ class PreTrainedModel(Module, GenerationMixin):
     def save_pretrained(self, folder: str | os.PathLike[str], force: bool = False) -> None:
         """Write config.json and model.safetensors; each appears whole or not at all.
 
+        The weights of another model that lay there, in one file or several, go.
         Weights that are not finite are refused with a ValueError, unless forced.
         """
         values = self.state_dict()
@@ -171,6 +194,7 @@ class PreTrainedModel(Module, GenerationMixin):
             write_json(path / GENERATION, self.generation_config)
         else:
             (path / GENERATION).unlink(missing_ok=True)  # that of another model
+        _remove_shards(path / SHARDS)
 
     @classmethod
     def from_pretrained(
@@ -198,14 +222,16 @@ class PreTrainedModel(Module, GenerationMixin):
             )
         for name in config:
             values = {n: v for n, v in values.items() if n not in REPLACES.get(name, ())}
+        weights, file = _read_weights(path)
         try:
             new_config = cls.config_class.from_dict(values | config)
-            with without_memory():  # none is taken before the file is known to fit
+            # No memory is taken, nor much time, before the file is known to fit; it may keep apart
+            # what is one parameter here, and lack a new head.
+            with without_memory(most=len(file) + HEADS):
                 skeleton = cls(new_config)
         except (TypeError, ValueError) as error:
             changed = f" with {config}" if config else ""
             raise InputError(f"{path / CONFIG}{changed}: {error}") from error
-        weights, file = _read_weights(path)
         others = _of_another_task(cls, values["architectures"], file)
         file = {name: array for name, array in file.items() if name not in others}
         try:
@@ -317,12 +343,16 @@ def load_tokenizer(
 def read_config(folder: Path) -> dict[str, Any]:
     """The dictionary in a folder's config.json, in which `architectures` is a list of names."""
     remedy = "give a folder that save_pretrained or a training run has written"
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file; {remedy}")
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; {remedy}")
     if not (folder / CONFIG).is_file():
         raise InputError(f"{folder}: holds no {CONFIG}; {remedy}")
     values = read_json(folder / CONFIG)
-    names = values.setdefault("architectures", [])
+    if values.get("architectures") is None:  # missing, or null
+        values["architectures"] = []
+    names = values["architectures"]
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InputError(f"{folder / CONFIG}: architectures is {names!r}, and not a list of names")
     return values
@@ -344,11 +374,7 @@ def _read_weights(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
 
 
 def _read_shards(index: Path) -> dict[str, np.ndarray]:
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not all(
-        isinstance(file, str) and file == Path(file).name for file in places.values()
-    ):
-        raise InputError(f"{index}: weight_map does not name a file of the folder for each array")
+    places = _shards(index)
     arrays: dict[str, np.ndarray] = {}
     for file in sorted(set(places.values())):
         found = read_arrays(index.parent / file)
@@ -361,3 +387,28 @@ def _read_shards(index: Path) -> dict[str, np.ndarray]:
             )
         arrays |= found
     return arrays
+
+
+def _shards(index: Path) -> dict[str, str]:
+    """The file of each array, by name; InputError for one that is not in the index's own folder."""
+    places = read_json(index).get("weight_map")
+    if not isinstance(places, dict):
+        raise InputError(f"{index}: has no weight_map, which names the file of each array")
+    for name, file in places.items():
+        if not isinstance(file, str) or file in ("", "..") or file != Path(file).name:
+            raise InputError(
+                f"{index}: weight_map has {file!r} for {name}, which is no file of the folder; get "
+                "the index again"
+            )
+    return places
+
+
+def _remove_shards(index: Path) -> None:
+    """Remove an index of weights, and the files of weights that it names."""
+    if not index.is_file():
+        return
+    with suppress(InputError):  # a damaged index names nothing
+        for file in {*_shards(index).values()} - {WEIGHTS}:
+            if Path(file).suffix == Path(WEIGHTS).suffix:
+                (index.parent / file).unlink(missing_ok=True)
+    index.unlink()

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 BPE_SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token: it begins, parts and ends texts
+# GPT-1's start, delimiter and extract token, by the roles that come nearest to theirs.
+INPUT_FORMS = {"bos_token": "<start>", "sep_token": "<delimiter>", "cls_token": "<extract>"}
 LONGEST_WORD = 100  # characters; WordPiece takes a longer word as unknown, as BERT's code does
 
 
@@ -84,6 +87,37 @@ def learn_wordpiece(
     return backend
 
 
+def learn_byte_level(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+    """Byte-pair encoding over bytes; see `Tokenizer.train_byte_level`."""
+    import tokenizers as hf
+    from tokenizers import models, pre_tokenizers, trainers
+
+    backend = _byte_level(hf.Tokenizer(models.BPE()), space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(_with_text(texts), trainer)
+    return backend
+
+
+def learn_characters(texts: Iterable[str]) -> tokenizers.Tokenizer:
+    """Each character is a token; see `Tokenizer.train_characters`."""
+    import tokenizers as hf
+    from tokenizers import decoders, models
+
+    tokens = [END_OF_TEXT, "<unk>", *sorted(set().union(*_with_text(texts)))]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    # Byte-pair encoding without a merge leaves characters.
+    backend = hf.Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens([END_OF_TEXT, "<unk>"])
+    return backend
+
+
 def _words(backend: tokenizers.Tokenizer, lines: Iterable[str]) -> set[str]:
     """The different words of the lines, normalised and parted as the backend does it."""
     normalized = map(backend.normalizer.normalize_str, lines)
@@ -127,20 +161,20 @@ def read_wordpiece(path: Path, options: Mapping[str, Any]) -> tokenizers.Tokeniz
 def read_byte_level(
     vocabulary_path: Path, merges_path: Path, options: Mapping[str, Any]
 ) -> tokenizers.Tokenizer:
-    """vocab.json and merges.txt of GPT-2, RoBERTa and BART: byte-pair encoding over bytes.
+    """The vocabulary and the merges of GPT-2, RoBERTa or BART: byte-pair encoding over bytes.
+
+    Hugging Face calls the files vocab.json and merges.txt, OpenAI encoder.json and vocab.bpe.
 
     A vocabulary with <s> and </s> brings RoBERTa's template, one without them none.  InputError if
     a byte is missing: then it is of another kind (GPT-1's is over characters).
     """
     import tokenizers as hf
-    from tokenizers import decoders, models, pre_tokenizers, processors
+    from tokenizers import models, pre_tokenizers, processors
 
     vocabulary = read_json(vocabulary_path)
     _check_has(vocabulary_path, vocabulary, sorted(pre_tokenizers.ByteLevel.alphabet()))
-    backend = hf.Tokenizer(models.BPE(vocabulary, _read_merges(merges_path)))
     space = bool(options.get("add_prefix_space", False))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
-    backend.decoder = decoders.ByteLevel()
+    backend = _byte_level(hf.Tokenizer(models.BPE(vocabulary, _read_merges(merges_path))), space)
     start, end = special_name(options, "cls") or "<s>", special_name(options, "sep") or "</s>"
     if start in vocabulary and end in vocabulary:
         backend.post_processor = processors.RobertaProcessing(
@@ -149,6 +183,15 @@ def read_byte_level(
     mask = special_name(options, "mask") or "<mask>"
     if mask in vocabulary:  # it stands for a word together with the space before it
         backend.add_special_tokens([hf.AddedToken(mask, lstrip=True)])
+    return backend
+
+
+def _byte_level(backend: tokenizers.Tokenizer, space: bool) -> tokenizers.Tokenizer:
+    """Text is taken as UTF-8, each byte written as a letter; space: one is put before the text."""
+    from tokenizers import decoders, pre_tokenizers
+
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    backend.decoder = decoders.ByteLevel()
     return backend
 
 
@@ -198,6 +241,18 @@ def _wordpiece(
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
     return backend
+
+
+def add_input_forms(backend: tokenizers.Tokenizer) -> None:
+    """GPT-1's template, whose tokens the vocabulary has; see `Tokenizer.with_input_forms`."""
+    from tokenizers import processors
+
+    start, between, end = INPUT_FORMS.values()
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {between} $B {end}",
+        special_tokens=[(token, backend.token_to_id(token)) for token in INPUT_FORMS.values()],
+    )
 
 
 def _add_bert_template(

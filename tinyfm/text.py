@@ -1,6 +1,7 @@
-"""Lines of UTF-8 files, alone and in pairs."""
+"""Lines of UTF-8 files, alone and in pairs; and characters."""
 
 import logging
+import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -99,3 +100,16 @@ def _split_at_tabs(path: str | Path) -> list[tuple[str, str]]:
             )
         pairs.append((source, rest.partition("\t")[0]))
     return pairs
+
+
+def is_attached(character: str) -> bool:
+    """Whether a character is no letter or sign of its own, and goes with the one before it.
+
+    Marks such as a combining accent, the vowels and finals of a decomposed Korean syllable, and
+    what is not seen at all, such as a soft hyphen or a zero-width space.  White space is not meant.
+    """
+    return not character.isspace() and (
+        unicodedata.category(character)[0] in "MC"
+        or "\u1160" <= character <= "\u11ff"
+        or "\ud7b0" <= character <= "\ud7ff"
+    )

@@ -11,18 +11,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from tinyfm.errors import InputError
 from tinyfm.files import read_bytes, read_json, replacing, write_json
 from tinyfm.subwords import (
+    END_OF_TEXT,
+    INPUT_FORMS,
+    add_input_forms,
     learn_bpe,
+    learn_byte_level,
+    learn_characters,
     learn_wordpiece,
     read_byte_level,
     read_wordpiece,
     special_name,
 )
+from tinyfm.text import is_attached
 
 if TYPE_CHECKING:
     import tokenizers
 
 FILE, OPTIONS, SPECIALS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-WORDPIECE, VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
+WORDPIECE = "vocab.txt"
+# The byte-level files: a vocabulary, its merges; Hugging Face's names and OpenAI's.
+VOCABULARY, MERGES = "vocab.json", "merges.txt"
+ENCODER, BPE = "encoder.json", "vocab.bpe"
 
 
 class Encoding(NamedTuple):
@@ -30,8 +39,9 @@ class Encoding(NamedTuple):
 
     ids       the token's number
     type_ids  the segment: 0, and 1 in the second text of a pair (of families that tell them apart)
-    offsets   (start, end): text[start:end] is what the token stands for, without the space before;
-              (0, 0) for a token that the template adds
+    offsets   (start, end): text[start:end] is what the token stands for, without the space before,
+              and with the marks and unseen characters after it that no token stands for; (0, 0) for
+              a token that the template adds
     word_ids  the index of the word, number or sign that the token is a piece of; None for a token
               that the template adds
     """
@@ -52,9 +62,9 @@ class Window(NamedTuple):
 class Tokenizer:
     """A subword vocabulary, with what its model's inputs have around the text (the template).
 
-    It is learnt from text by `train` or `train_wordpiece`, or read from a folder by `load`.  The
-    template's special tokens are always added: [CLS] a [SEP] b [SEP] for BERT, <s> a </s></s> b
-    </s> for RoBERTa and BART, nothing for GPT-2 and for what `train` learns.
+    It is learnt from text by `train`, `train_wordpiece`, `train_byte_level` or `train_characters`,
+    or read from a folder by `load`.  The template's special tokens are always added: [CLS] a [SEP]
+    b [SEP] for BERT, <s> a </s></s> b </s> for RoBERTa and BART, nothing for the others.
 
     pad_id, unk_id, bos_id, eos_id, cls_id, sep_id, mask_id: the special tokens by what they do, as
         the folder says or by their usual names; None where the vocabulary has none.  One token may
@@ -82,8 +92,8 @@ class Tokenizer:
         self._names: dict[str, str] = {}
         self.pad_id = self._special_id(options, "pad", "[PAD]", "<pad>")
         self.unk_id = self._special_id(options, "unk", "[UNK]", "<unk>")
-        self.bos_id = self._special_id(options, "bos", "<s>", "<|endoftext|>")
-        self.eos_id = self._special_id(options, "eos", "</s>", "<|endoftext|>")
+        self.bos_id = self._special_id(options, "bos", "<s>", END_OF_TEXT)
+        self.eos_id = self._special_id(options, "eos", "</s>", END_OF_TEXT)
         self.cls_id = self._special_id(options, "cls", "[CLS]", "<s>")
         self.sep_id = self._special_id(options, "sep", "[SEP]", "</s>")
         self.mask_id = self._special_id(options, "mask", "[MASK]", "<mask>")
@@ -151,8 +161,53 @@ class Tokenizer:
         return cls(learn_wordpiece(lines, vocab_size, lowercase, strip_accents))
 
     @classmethod
+    def train_byte_level(cls, texts: Iterable[str], vocab_size: int) -> Self:
+        """Learn a vocabulary such as GPT-2's: byte-pair encoding over bytes (Radford et al. 2019,
+        section 2.2).
+
+        A text is its bytes in UTF-8, so that every text has its tokens and comes back unchanged,
+        spaces and line ends too.  No merge crosses the border between a word, with the space before
+        it, a number, a run of signs, and a run of white space.
+
+        The id 0 is <|endoftext|>, which begins, parts and ends texts; 1 to 256 are the bytes.
+        Larger ids are merges: as many as `vocab_size` leaves room for, fewer when no two neighbours
+        occur together twice any more.  Equal texts and InputError as in `train`.
+        """
+        return cls(learn_byte_level(texts, vocab_size))
+
+    @classmethod
+    def train_characters(cls, texts: Iterable[str]) -> Self:
+        """A vocabulary of the characters in the texts, white space too, and nothing longer.
+
+        The id 0 is <|endoftext|>, 1 is <unk>, which stands for any other character; the rest are in
+        the order of their code points.  InputError as in `train`.
+        """
+        return cls(learn_characters(texts))
+
+    def with_input_forms(self) -> Self:
+        """This vocabulary and three new tokens, as GPT-1 has them around the texts of a task:
+        <start> a <extract>, and <start> a <delimiter> b <extract> (Radford et al. 2018, section
+        3.3).
+
+        What a text means is read at the last, which is cls_id; bos_id and sep_id are the others.
+        """
+        made = self.with_special_tokens(INPUT_FORMS)
+        add_input_forms(made._backend)
+        return made
+
+    def with_special_tokens(self, roles: Mapping[str, str]) -> Self:
+        """This vocabulary and, as its last ids, new special tokens by what they do, such as
+        {"eos_token": "<|endoftext|>"}."""
+        import tokenizers as hf
+
+        backend = hf.Tokenizer.from_str(self._backend.to_str())
+        backend.add_special_tokens(list(roles.values()))
+        return type(self)(backend, {**self._names, **roles})
+
+    @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read tokenizer.json; or BERT's vocab.txt; or vocab.json and merges.txt of GPT-2's kind.
+        """Read tokenizer.json; or BERT's vocab.txt; or vocab.json and merges.txt of GPT-2's kind,
+        which OpenAI calls encoder.json and vocab.bpe.
 
         tokenizer_config.json and special_tokens_map.json, if they are there, name the special
         tokens and, for the older files, say how text is normalised.
@@ -181,21 +236,19 @@ class Tokenizer:
         )
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, making the folder if need be.
+        """Write tokenizer.json, making the folder if need be, and tokenizer_config.json.
 
-        With a template tokenizer_config.json is written too, from which transformers knows the
-        special tokens and whether the model takes segments.
+        From the latter transformers knows the special tokens and whether the model takes segments.
         """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         content = self._prepared().to_str(pretty=True)
         with replacing(path / FILE) as temporary:
             temporary.write_text(content, encoding="utf-8", newline="\n")
-        if self._backend.post_processor is not None:
-            segments = ["token_type_ids"] if 1 in self.encode("", "").type_ids else []
-            inputs = ["input_ids", *segments, "attention_mask"]
-            options = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
-            write_json(path / OPTIONS, options | self._names)
+        segments = ["token_type_ids"] if 1 in self.encode("", "").type_ids else []
+        inputs = ["input_ids", *segments, "attention_mask"]
+        options = {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
+        write_json(path / OPTIONS, options | self._names)
 
     # -- texts to ids ------------------------------------------------------------------------------
 
@@ -328,6 +381,7 @@ READERS = {
     VOCABULARY: lambda folder, options: read_byte_level(
         folder / VOCABULARY, folder / MERGES, options
     ),
+    ENCODER: lambda folder, options: read_byte_level(folder / ENCODER, folder / BPE, options),
 }
 
 
@@ -337,13 +391,19 @@ def _inputs(texts: Sequence[str], pairs: Sequence[str] | None) -> list[Any]:
 
 def _encoding(found: tokenizers.Encoding, text: str, pair: str | None) -> Encoding:
     texts = {None: "", 0: text, 1: pair or ""}  # None: of the template
-    offsets = [
-        _without_space(texts[sequence], token, span)
-        for sequence, token, span in zip(
-            found.sequence_ids, found.tokens, found.offsets, strict=True
-        )
-    ]
-    return Encoding(found.ids, found.type_ids, offsets, found.word_ids)
+    after = {sequence: len(whole) for sequence, whole in texts.items()}  # where the next token is
+    offsets = []
+    # From the end: what goes with a token stands before the next one of its text.
+    for sequence, token, span in zip(
+        found.sequence_ids[::-1], found.tokens[::-1], found.offsets[::-1], strict=True
+    ):
+        start, end = _without_space(texts[sequence], token, span)
+        # Normalised, é may be e or one character, although the text has e and an accent.
+        while start < end < after[sequence] and is_attached(texts[sequence][end]):
+            end += 1
+        after[sequence] = start
+        offsets.append((start, end))
+    return Encoding(found.ids, found.type_ids, offsets[::-1], found.word_ids)
 
 
 def _without_space(text: str, token: str, span: tuple[int, int]) -> tuple[int, int]:

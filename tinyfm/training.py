@@ -56,6 +56,8 @@ def fit(
 
     batches: dicts for `model(**batch)`, whose result has .loss and .num_labels.  As many as are
         needed are taken from the iterator, so an endless one is usual.
+    accumulate: how many batches make a step.  Each weighs as much as the num_labels of its result,
+        in all parts of its loss.
     clip: limit of the gradient's norm; None for no limit.
     evaluate: called with the model (in evaluation mode, nothing recorded) every evaluate_every
         steps and after the last one; what it returns is added to the record.  What it draws from

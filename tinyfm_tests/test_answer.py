@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import unicodedata
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -236,6 +237,21 @@ def test_r52_the_examples_point_at_the_answer_in_each_window_that_holds_it(ready
         assert (ids[start : end + 1] == wanted) if has else (start, end) == (0, 0)
         held += has
     assert held >= 1
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("unseen", ["", "\u200b", "\u0301"])
+def test_r52_an_answer_is_learnt_from_in_any_form(form, unseen, learnt):
+    """And comes back whole: its last token reaches to the end of what it is written with."""
+    ready = Model(*open_model(learnt[0], "ForQuestionAnswering"), 40)
+    word = unicodedata.normalize(form, f"m\u00f3k\u00e1{unseen}")
+    context = f"wo {word} zu"
+    asked = Question("wo", context, (Answer(word, context.index(word)),))
+    (window,) = answer.windows(asked, ready, "f:1")
+    (example,) = answer.Answering(0.0).examples(answer.Records([asked], ["f:1"]), ready)
+    start, end = example["start_positions"], example["end_positions"]
+    assert start > 0
+    assert answer.answer_text(context, window.encoding.offsets, start, end) == word
 
 
 def test_without_an_answer_all_windows_point_at_the_first_token(ready):

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repo
 
 # bench sets the threads of a process that measures; the tests' own process keeps its settings.
 _environment = dict(os.environ)
-from bench import common, finetuning, masked_lm, report, train_step, translation  # noqa: E402
+from bench import common, finetuning, generate, masked_lm, report, train_step, translation  # noqa: E402
 
 os.environ.clear()
 os.environ.update(_environment)
@@ -159,6 +159,7 @@ def test_the_committed_table_is_made_of_the_committed_results():
         ("translation", "--multi30k FOLDER"),
         ("train_step", "--profile"),
         ("masked_lm", "--shape"),
+        ("generate", "--shape"),
         ("finetuning", "--data FOLDER"),
     ],
 )
@@ -270,6 +271,48 @@ def test_masked_words_without_a_peer_are_timed_alone(missing, monkeypatch):
     row = masked_lm.measure(TINY, masked_lm.HEADS[0], rounds=1)
     assert row["theirs"] is row["ratio"] is row["reached"] is None
     assert row["tinyfm"]["sum"] > 0
+
+
+@pytest.mark.parity
+def test_generation_is_the_same_work_in_transformers():
+    row, limit = generate.measure(generate.SHAPES["tiny"], rounds=1)
+    assert row["ratio"] > 0 and row["reached"] is None and " times as many" in row["note"]
+    assert limit["theirs"] is None and limit["tinyfm"]["sum"] > 0
+
+
+@pytest.mark.parity
+def test_other_tokens_are_not_timed(monkeypatch):
+    side = generate.their_side
+
+    def other(model, shape):
+        call = side(model, shape)
+        return lambda: (call() + 1) % shape.config.vocab_size
+
+    monkeypatch.setattr(generate, "their_side", other)
+    with pytest.raises(common.NotTheSameWork):
+        generate.measure(generate.SHAPES["tiny"], rounds=1)
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_generation_without_a_peer_is_timed_alone(missing, monkeypatch):
+    peers = {"torch": ModuleType("torch"), "transformers": ModuleType("transformers")}
+    monkeypatch.setattr(common, "peer", (peers | {missing: None}).get)
+    row, _ = generate.measure(generate.SHAPES["tiny"], rounds=1)
+    assert row["theirs"] is row["ratio"] is row["reached"] is None
+    assert row["tinyfm"]["sum"] > 0 and row["note"].endswith("tokens a second")
+
+
+def test_the_goals_of_generation_are_tokens_a_second(monkeypatch):
+    """Twice the tokens reach a goal of 1.3 times as many, and miss one of 3.5."""
+    monkeypatch.setattr(
+        generate, "their_side", lambda model, shape: generate.our_side(model, shape)
+    )
+    monkeypatch.setattr(common, "alternate", lambda *_: (next(timings), next(timings)))
+    for faster, reached in ((1.3, True), (3.5, False)):
+        timings = iter([common.Timing((0.1,), (0.1,)), common.Timing((0.2,), (0.2,))] * 2)
+        row, _ = generate.measure(generate.SHAPES["tiny"]._replace(faster=faster), rounds=1)
+        assert row["reached"] is reached and row["ratio"] == 0.5
+        assert row["note"] == "80 tokens a second against 40, 2.00 times as many"
 
 
 @pytest.mark.parametrize(

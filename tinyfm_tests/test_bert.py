@@ -1,5 +1,7 @@
 """BERT, RoBERTa and DistilBERT: values, counts, labels, folders; and beside transformers."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -8,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from safetensors.numpy import load_file
 
 import tinyfm
-from tinyfm import files, gradcheck, masks, models, pretrained
+from tinyfm import InputError, files, gradcheck, masks, models, pretrained
 from tinyfm.models.bert import MaskedLMHead
 from tinyfm.models.output import ModelOutput
 from tinyfm.models.sentence_bert import mean_pool
@@ -69,7 +71,9 @@ def batch(family, name, seed=0, padding="right", classes=3):
         "ForMaskedLM": {"labels": hidden},
         "ForSequenceClassification": {"labels": one_a_row},
         "ForMultipleChoice": {"labels": np.array([1, 0])},
-        "ForTokenClassification": {"labels": np.where(mask, rng.integers(0, 3, (2, 6)), -100)},
+        "ForTokenClassification": {
+            "labels": np.where(mask, rng.integers(0, classes, (2, 6)), -100),
+        },
         "ForQuestionAnswering": {
             "start_positions": np.array([1, 9]),
             "end_positions": np.array([3, 2]),
@@ -264,6 +268,59 @@ def test_one_label_is_a_number_to_be_predicted():
     assert output.num_labels == 2
 
 
+@each_family
+def test_one_class_of_words_and_one_choice_are_no_numbers(family):
+    """The cross-entropy of a single class is 0, and what is ignored does not count."""
+    name = f"{family}ForTokenClassification"
+    model, (inputs, _) = new(family, name, num_labels=1), batch(family, name)
+    labels = np.where(inputs["attention_mask"], 0, -100)
+    output = model(**inputs, labels=labels)
+    assert output.loss.item() == 0 and output.num_labels == 10
+    with pytest.raises(TypeError, match="labels are float64"):
+        model(**inputs, labels=labels.astype(float))
+    name = f"{family}ForMultipleChoice"
+    model, (inputs, _) = new(family, name), batch(family, name)
+    output = model(**{key: x[:, :1] for key, x in inputs.items()}, labels=np.array([0, -100]))
+    assert output.loss.item() == 0 and output.num_labels == 1
+
+
+@each_family
+def test_choices_have_three_axes(family):
+    model = new(family, f"{family}ForMultipleChoice")
+    with pytest.raises(ValueError, match=r"input_ids are \(2, 3\): they must be \(batch, ch"):
+        model(np.full((2, 3), 5))
+
+
+DROPOUTS = {  # of the layers, and of the heads
+    "Bert": {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.4},
+    "Roberta": {"hidden_dropout_prob": 0.2, "classifier_dropout": 0.4},
+    "DistilBert": {"dropout": 0.2, "seq_classif_dropout": 0.4, "qa_dropout": 0.3},
+}
+HEAD_DROPOUTS = {
+    "ForSequenceClassification": (0.4, 0.4, 0.4),
+    "ForMultipleChoice": (0.4, 0.2, 0.4),
+    "ForTokenClassification": (0.4, 0.4, 0.2),
+    "ForQuestionAnswering": (0.0, 0.0, 0.3),
+}
+
+
+@pytest.mark.parametrize("head", HEAD_DROPOUTS)
+def test_the_dropouts_of_the_heads(head):
+    """RoBERTa chooses with that of its layers, and so DistilBERT tags."""
+    for (family, (config, sizes)), p in zip(FAMILIES.items(), HEAD_DROPOUTS[head], strict=True):
+        model = getattr(models, family + head)(config(**sizes | DROPOUTS[family]))
+        assert model.dropout.p == p, family
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("head", HEAD_DROPOUTS)
+def test_the_dropouts_of_the_heads_are_those_of_transformers(head):
+    for family, p in zip(FAMILIES, HEAD_DROPOUTS[head], strict=True):
+        model = theirs(family, family + head, **DROPOUTS[family])
+        owner = model if hasattr(model, "dropout") else model.classifier if p else None
+        assert (owner.dropout.p if owner else 0) == p, family
+
+
 def test_labels_of_the_wrong_kind_are_named():
     model = new("Bert", "BertForSequenceClassification", num_labels=3)
     inputs, _ = batch("Bert", "BertForSequenceClassification")
@@ -356,12 +413,73 @@ def test_the_names_of_the_classes_are_in_the_folder(tmp_path):
         ({"id2label": {0: "a", 2: "b"}}, "it must name the classes 0, 1, ..."),
         ({"id2label": {}}, "it must name the classes"),
         ({"id2label": {0: "a"}, "num_labels": 2}, "num_labels is 2, and id2label names 1"),
+        ({"id2label": {0: "a", 1: "a"}}, "it must name each class differently"),
+        ({"num_labels": 10**12}, "num_labels is 10{12}: it must be at most 1000000"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
+        ({"problem_type": "multi_label_classification"}, "'multi_label_classification': it must"),
+        ({"problem_type": "regression"}, "'regression' and num_labels 2: regression has 1 label"),
+        ({"problem_type": "regression", "num_labels": 3}, "'regression' and num_labels 3"),
+        (
+            {"problem_type": "single_label_classification", "num_labels": 1},
+            "single_label_classification' and num_labels 1: ",
+        ),
+        ({"is_decoder": True}, "is_decoder is True: only encoders"),
+        ({"add_cross_attention": True}, "add_cross_attention is True: only encoders"),
+        ({"is_decoder": "yes"}, "is_decoder is 'yes': it must be of type bool"),
     ],
 )
-def test_impossible_configs(change, said):
+@pytest.mark.parametrize("config", [models.BertConfig, models.RobertaConfig])
+def test_impossible_configs(config, change, said):
     with pytest.raises(ValueError, match=said):
-        models.BertConfig(**change)
+        config(**change)
+
+
+@pytest.mark.parametrize("name", ["is_decoder", "add_cross_attention"])
+@pytest.mark.parametrize("family", ["Bert", "Roberta"])
+def test_a_decoder_is_refused_and_opened_as_an_encoder_only_on_request(family, name, tmp_path):
+    new(family, f"{family}Model").save_pretrained(tmp_path)
+    change_config(tmp_path, **{name: True})
+    with pytest.raises(InputError, match=f"config.json: {name} is True: only encoders"):
+        pretrained.load(tmp_path)
+    assert not getattr(pretrained.load(tmp_path, **{name: False}).config, name)
+
+
+@each_family
+def test_only_the_head_of_words_needs_a_tied_table(family, tmp_path):
+    new(family, f"{family}ForMaskedLM").save_pretrained(tmp_path)
+    change_config(tmp_path, tie_word_embeddings=False)
+    said = "config.json: tie_word_embeddings is False: untied heads are not supported"
+    with pytest.raises(InputError, match=said):
+        pretrained.load(tmp_path)
+    body = getattr(models, f"{family}Model").from_pretrained(tmp_path)
+    body.save_pretrained(tmp_path / "body")
+    assert pretrained.load(tmp_path / "body").config.tie_word_embeddings is False
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text("utf-8")) | changes), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "kind, labels", [("regression", 1), ("single_label_classification", 3), (None, 3)]
+)
+def test_the_problem_type_is_kept(kind, labels, tmp_path):
+    name = "BertForSequenceClassification"
+    new("Bert", name, num_labels=labels, problem_type=kind).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text("utf-8"))["problem_type"] == kind
+    assert pretrained.load(tmp_path).config.problem_type == kind
+    change_config(tmp_path, problem_type="multi_label_classification")
+    with pytest.raises(InputError, match=r"problem_type is 'multi_label_classification': it must "):
+        pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize("change", [{"num_labels": 3}, {"id2label": {0: "a", 1: "b", 2: "c"}}])
+def test_other_labels_put_the_problem_type_out_of_force(change, tmp_path):
+    base = new("Bert", "BertForMaskedLM", num_labels=1, problem_type="regression")
+    base.save_pretrained(tmp_path)
+    model = models.BertForSequenceClassification.from_pretrained(tmp_path, **change)
+    assert (model.config.num_labels, model.config.problem_type) == (3, None)
 
 
 @each_family
@@ -475,6 +593,7 @@ def tensors(inputs):
     [
         *((family, name, 2 if "Question" in name else 3) for family, name in CLASSES),
         *((family, f"{family}ForSequenceClassification", 1) for family in FAMILIES),
+        *((family, f"{family}ForTokenClassification", 1) for family in FAMILIES),
     ],
 )
 def test_models_of_transformers_open_and_go_back(family, name, classes, padding, tmp_path):

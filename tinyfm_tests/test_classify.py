@@ -8,10 +8,13 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tinyfm import metrics, pretrained
+from tinyfm import metrics, models, pretrained
+from tinyfm.data import collate_examples
 from tinyfm.demos import classify
+from tinyfm.demos.families import GPT1
 from tinyfm.demos.finetuning import Model
 from tinyfm.demos.records import Choice, Example
+from tinyfm.tokenizer import Tokenizer
 from tinyfm_tests import commands
 from tinyfm_tests.test_finetuning import TINY, published
 
@@ -268,6 +271,244 @@ def test_a_head_for_other_labels(labels, has, learnt, tmp_path):
     assert f"trained for the labels bad, good, and the file has {has}; begin with" in said
 
 
+# -- GPT's input forms -----------------------------------------------------------------------------
+
+GPT = ("--architecture=gpt", "--hidden-size=32", "--layers=2", "--heads=2", "--dropout=0",
+       "--lr=0.003")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def learnt_by_gpt(files, tmp_path_factory):
+    """The same as `learnt` for a GPT, which goes on predicting words."""
+    place = tmp_path_factory.mktemp("learnt_by_gpt")
+    results = {}
+    for name, file in files.items():
+        how = ("--train", file, "--test", file, *GPT, "--steps=120", "--save", place / name)
+        status, out, err = call(*how)
+        assert (status, err) == (0, "")
+        results[name] = place / name, out
+    return results
+
+
+def opened(folder):
+    net = pretrained.load(folder)
+    return Model(net, pretrained.load_tokenizer(folder), 60, GPT1)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gpt_learns_each_kind_and_scores_the_same_again(name, learnt_by_gpt, files):
+    folder, out = learnt_by_gpt[name]
+    last = out.splitlines()[-1]
+    pattern = PERFECT[name].replace("(36", r"\(36 records\)")
+    assert re.fullmatch(rf"{re.escape(str(files[name]))}: {pattern}", last), last
+    assert call("--model", folder, "--test", files[name]) == (0, last + "\n", "")
+    head = "DoubleHeadsModel" if name == "choices.jsonl" else "ForSequenceClassification"
+    assert type(pretrained.load(folder)).__name__ == f"OpenAIGPT{head}"
+
+
+@pytest.mark.parametrize(
+    "name, texts, best",
+    [
+        ("classes.tsv", ("pa lum moka sol",), "bad"),
+        ("pairs.tsv", ("pa lum reti", "sol"), "good"),
+        ("choices.jsonl", ("pa moka sol", "bad", "good"), "good"),
+    ],
+)
+def test_gpt_classifies_texts_as_lines(name, texts, best, learnt_by_gpt):
+    folder, (text, *pair) = learnt_by_gpt[name][0], texts
+    more = ("--pair", *pair) if pair else ()
+    status, out, err = call("--model", folder, "--text", text, *more)
+    assert (status, err) == (0, "") and out.startswith(f"{best}\t")
+    assert call("--model", folder, stdin="\t".join(texts).encode()) == (0, out, "")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_input_forms_of_gpt_1(name, learnt_by_gpt, files):
+    """Section 3.3: what stands around the texts, and each record's texts in their order."""
+    ready = opened(learnt_by_gpt[name][0])
+    tokenizer, task = ready.tokenizer, classify.Classification()
+    start, between, end = map(tokenizer.token_to_id, ("<start>", "<delimiter>", "<extract>"))
+    assert (tokenizer.bos_id, tokenizer.sep_id, tokenizer.cls_id) == (start, between, end)
+    records = task.read(str(files[name]), classify.new_parser().parse_args([]))
+
+    def words(text):
+        return [i for i in tokenizer.encode(text).ids if i not in (start, end)]
+
+    for record, example in zip(records, task.inputs(records, ready), strict=True):
+        if name == "choices.jsonl":
+            expected = [[start, *words(record.context), between, *words(ending), end]
+                        for ending in record.endings]  # fmt: skip
+        elif name == "pairs.tsv":
+            first, second = map(words, record.texts)
+            expected = [start, *first, between, *second, end]
+        else:
+            expected = [start, *words(*record.texts), end]
+        assert example == {"input_ids": expected}
+
+
+@pytest.fixture(scope="module")
+def similar(tmp_path_factory):
+    """(file of pairs, of which half share their word, folder of a GPT that rates them)."""
+    place = tmp_path_factory.mktemp("similar")
+    words = ("moka", "reti", "lum", "vidi")
+    rows = [{"sentence1": f"pa {a}", "sentence2": f"{b} ki", "label": 4.5 if a == b else 1.0}
+            for a in words for b in words]  # fmt: skip
+    file = write(place / "f", rows)
+    assert call("--train", file, *GPT, "--steps=120", "--save", place / "m")[::2] == (0, "")
+    return file, place / "m"
+
+
+def test_pairs_with_numbers_are_read_in_both_orders(similar):
+    """And so have the same rating in both; of classes the order counts unless told."""
+    _, folder = similar
+    ready = opened(folder)
+    record = Example(("pa moka", "reti ki"), None)
+    (made,) = classify.Classification().inputs([record], ready)
+    forth, back = made["input_ids"]
+    cut = forth.index(ready.tokenizer.sep_id)
+    assert back == [forth[0], *forth[cut + 1 : -1], forth[cut], *forth[1:cut], forth[-1]]
+    lines = [call("--model", folder, "--text", a, "--pair", b)[1]
+             for a, b in (("pa moka", "reti ki"), ("reti ki", "pa moka"))]  # fmt: skip
+    assert float(lines[0]) == pytest.approx(float(lines[1]), abs=1e-3)
+    same = call("--model", folder, "--text", "pa moka", "--pair", "moka ki")[1]
+    assert float(same) > float(lines[0]) + 1
+
+
+def test_classes_of_pairs_in_both_orders(files, learnt_by_gpt, tmp_path):
+    how = ("--train", files["pairs.tsv"], *GPT, "--steps=2", "--both-orders")
+    assert call(*how, cwd=tmp_path)[0] == 0
+    ready = opened(tmp_path / "classifier")
+    task = classify.Classification()
+    pair = [Example(("pa moka", "reti"), "bad"), Example(("reti", "pa moka"), "bad")]
+    first, second = task.logits(pair, ready)
+    assert first == pytest.approx(second, abs=1e-5)
+    first, second = task.logits(pair, opened(learnt_by_gpt["pairs.tsv"][0]))
+    assert np.abs(first - second).max() > 0.1
+    # What is trained further keeps its way of reading.
+    more = ("--train", files["pairs.tsv"], "--model=classifier", "--steps=1", "--save=more")
+    assert call(*more, cwd=tmp_path)[0] == 0
+    assert pretrained.load(tmp_path / "more").config.both_orders
+
+
+@pytest.mark.parametrize("name", ["classes.tsv", "choices.jsonl", "similar"])
+def test_the_auxiliary_loss_is_that_of_all_next_words(name, learnt_by_gpt, files, similar):
+    """Section 3.2: the task's loss and the weight times that of words; weight 0 leaves them out."""
+    file, folder = similar if name == "similar" else (files[name], learnt_by_gpt[name][0])
+    ready, task, args = opened(folder), classify.Classification(), classify.new_parser()
+    args = args.parse_args([])
+    examples = task.examples(task.read(str(file), args), ready)
+    batch = collate_examples(examples, 0)
+    losses = {}
+    for weight in (None, 0.0, 2.0):
+        args.lm_weight = weight
+        changed = task.change(args, ready)(dict(batch), np.random.default_rng(0))
+        losses[weight] = ready.model(**changed).loss.item()
+        assert (len(changed) < len(batch)) == (weight == 0)
+    lists = [example["input_ids"] for example in examples]
+    rows = [row for ids in lists for row in (ids if isinstance(ids[0], list) else [ids])]
+    words, net = [], ready.model
+    for row in rows:
+        hidden = net.transformer(np.array([row])).last_hidden_state.data[0]
+        logits = (hidden @ net.transformer.tokens.weight.data.T).astype(np.float64)
+        logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        words += [-logs[i, new] for i, new in enumerate(row[1:])]
+    for weight, factor in ((None, 0.5), (2.0, 2.0)):
+        found = losses[weight] - losses[0.0]
+        assert found == pytest.approx(factor * np.mean(words), rel=1e-4)
+
+
+def test_several_weights_give_a_table_and_go_on(files, tmp_path):
+    file = files["classes.tsv"]
+    how = ("--train", file, "--test", file, *GPT, "--steps=3", "--schedule=constant")
+    how += ("--lm-weight", "0", "0.5")
+    status, out, err = call(*how, "--save=m", "--text=pa moka sol", cwd=tmp_path)
+    assert (status, len(out.splitlines())) == (0, 1)
+    head, *rows = (line.split() for line in err.splitlines()[-3:])
+    assert head[:3] == ["LM", "weight", "accuracy"] and [row[0] for row in rows] == ["0", "0.5"]
+    for weight, row in zip(("0", "0.5"), rows, strict=True):
+        folder = tmp_path / "m" / f"lm-weight-{weight}"
+        scored = call("--model", folder, "--test", file)[1]
+        assert re.findall(r" (-?\d\.\d{4})", scored) == row[1:]
+        single = (*how[:2], *GPT, "--steps=3", "--schedule=constant", "--lm-weight", weight)
+        assert call(*single, "--save=single", cwd=tmp_path)[0] == 0
+        names = (folder / "model.safetensors", tmp_path / "single" / "model.safetensors")
+        assert names[0].read_bytes() == names[1].read_bytes()
+    assert call("--model", folder, "--text=pa moka sol")[1] == out
+    how = ("--resume", "--save=m", "--lm-weight", "0", "0.5", "--steps=4")
+    status, out, err = call(*how, cwd=tmp_path)
+    assert (status, err) == (0, "") and out.count("after 4 steps") == 2
+
+
+@pytest.mark.parametrize("family", ["GPT2", "OpenAIGPT"])
+@pytest.mark.parametrize("name", ["classes.tsv", "choices.jsonl"])
+def test_a_language_model_learns_the_tokens_of_the_input_forms(family, name, files, tmp_path):
+    """They are new rows of its table; the words that it knew begin as they were."""
+    tokenizer = Tokenizer.train_byte_level(TEXTS, 270)
+    tokenizer.save(tmp_path / "body")
+    cls = getattr(models, f"{family}LMHeadModel")
+    sizes = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 60}
+    body = cls(cls.config_class(vocab_size=len(tokenizer), **sizes))
+    body.save_pretrained(tmp_path / "body")
+    how = ("--train", files[name], "--test", files[name], "--steps=1", "--lr=1e-7")
+    status, out, err = call(*how, "--model=body", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    assert re.search(r"new, and to be learnt: .*, 3 rows of transformer.tokens.weight\n", out)
+    tuned = pretrained.load(tmp_path / "classifier")
+    rows = tuned.transformer.tokens.weight.data
+    assert type(tuned).__name__.startswith(family) and len(rows) == len(tokenizer) + 3
+    before = body.transformer.tokens.weight.data
+    assert np.abs(rows[: len(before)] - before).max() < 1e-5
+    again = call("--model", tmp_path / "classifier", "--test", files[name])
+    assert again == (0, out.splitlines()[-1] + "\n", "")
+    status, out, err = call(*how, "--model=classifier", "--save=more", cwd=tmp_path)
+    assert (status, err) == (0, "") and "new, and" not in out
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("--lm-weight 0", "--lm-weight is for GPT: give --architecture gpt"),
+        ("--both-orders", "--both-orders is for GPT: give --architecture gpt"),
+        ("--architecture gpt --both-orders", "f:2: no pair of texts; leave --both-orders out"),
+        ("--architecture gpt --ffn 64", "--ffn is for BERT: those of GPT are four times"),
+        ("--architecture gpt --model m", "--architecture is for a new model, and that in m has"),
+        ("--architecture gpt --lm-weight -1", "--lm-weight: give a number of at least 0"),
+        ("--architecture gpt --lm-weight 1 1.0", "--lm-weight: a weight is given twice"),
+        ("--architecture gpt --hidden-size 16 --heads 3", "16 is not a multiple of --heads 3"),
+        ("--architecture gpt --max-length 2", "--max-length 2: 2 special tokens stand around a"),
+        ("--architecture elmo", "--architecture: invalid choice: 'elmo'"),
+    ],
+)
+def test_options_that_are_not_for_the_architecture(arguments, said, files, tmp_path):
+    (tmp_path / "f").write_bytes(files["classes.tsv"].read_bytes())
+    assert said in refused("--train", "f", *arguments.split(), place=tmp_path)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "gpt"])
+def test_max_length_has_to_hold_what_stands_around_the_texts(architecture, files, tmp_path):
+    """Three tokens around two texts or a context and its ending; two around one, as one is left."""
+    tiny = [option for option in TINY if architecture == "bert" or "ffn" not in option]
+    how = ("--architecture", architecture, "--max-length=3", "--steps=1", *tiny)
+    said = "--max-length 3: 3 special tokens stand around two texts; give more"
+    for name in ("pairs.tsv", "choices.jsonl"):
+        assert said in refused("--train", files[name], *how, place=tmp_path)
+    one = ("--train", files["classes.tsv"], *how, "--save", tmp_path / "m")
+    place = tmp_path / "empty"
+    place.mkdir()
+    assert said in refused(*one, "--text=pa", "--pair=pa", place=place)
+    assert call(*one)[0] == 0
+    asked = ("--model", tmp_path / "m", "--max-length=3")
+    assert call(*asked, "--text=pa moka")[0] == 0
+    assert said in refused(*asked, "--text=pa", "--pair=pa", place=place)
+    assert said in call(*asked, stdin=b"pa\nmoka\tpa\n")[2]
+
+
+@pytest.mark.parametrize("option", ["--architecture=gpt", "--both-orders", "--lm-weight=0"])
+def test_options_of_a_training_of_gpt_without_one(option, learnt_by_gpt, tmp_path):
+    said = refused("--model", learnt_by_gpt["pairs.tsv"][0], option, place=tmp_path)
+    assert f"{option.partition('=')[0]} is for a training: give --train too" in said
+
+
 # -- bad input -------------------------------------------------------------------------------------
 
 
@@ -335,8 +576,9 @@ def test_a_bad_line_of_standard_input_is_named_after_the_answers_before_it(learn
 
 
 @pytest.mark.slow
-def test_without_options_it_learns_to_classify(tmp_path):
-    status, out, err = commands.run("classify", cwd=tmp_path)
+@pytest.mark.parametrize("architecture", ["bert", "gpt"])
+def test_without_a_file_it_learns_to_classify(architecture, tmp_path):
+    status, out, err = commands.run("classify", "--architecture", architecture, cwd=tmp_path)
     assert (status, err) == (0, "")
     accuracies = re.findall(r"^[^ ].*: accuracy (\S+),", out, re.MULTILINE)
     assert accuracies and min(map(float, accuracies)) >= LEAST_ACCURACY

@@ -248,6 +248,20 @@ def device(name):
     return cli.choose_device(argparse.Namespace(device=name))
 
 
+def test_the_lock_of_tqdm_is_made_before_the_first_write(monkeypatch, capsys):
+    """Ctrl-C while write() makes it would give it back in vain, with an AttributeError."""
+    from tqdm import std, tqdm
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.delattr(tqdm, "_lock", raising=False)
+    say = cli.new_say(quiet=True)
+    monkeypatch.setattr(std, "TqdmDefaultWriteLock", interrupted)
+    say("something")
+    assert capsys.readouterr().err == "something\n"
+
+
 def test_device_without_a_gpu(without_gpu, capsys):
     assert device("cpu") == "cpu"
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Length-bucketed batches."""
+"""Length-bucketed batches, and windows of a long text."""
 
 import json
 from collections import Counter
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tinyfm.data import (
     Batches,
     ExampleBatches,
+    WindowBatches,
     collate,
     collate_examples,
     evaluation_batches,
@@ -285,6 +286,17 @@ def test_collate_examples_pads_each_field_with_its_own():
     assert {array.dtype for array in batch.values()} == {np.dtype(np.int64)}
 
 
+@pytest.mark.parametrize("labels", [[1], [0.5]])
+def test_collate_examples_takes_an_empty_text_anywhere(labels):
+    full, empty = {"input_ids": [5], "labels": labels}, {"input_ids": [], "labels": []}
+    for examples in ([full, empty], [empty, full]):
+        batch = collate_examples(examples, pad_id=3)
+        assert batch["input_ids"].dtype == batch["attention_mask"].dtype == np.int64
+        assert batch["labels"].dtype == np.asarray(labels).dtype
+        assert sorted(batch["input_ids"].ravel()) == [3, 5]
+    assert collate_examples([empty], pad_id=3)["input_ids"].dtype == np.int64
+
+
 def test_collate_examples_of_choices():
     """(B, C, T), also where the first text of a choice is a single token."""
     examples = [
@@ -418,3 +430,62 @@ def test_evaluation_of_examples_restores_the_order(widths):
             assert result[index] is None
             result[index] = (int(label), int(mask.sum()))
     assert result == list(enumerate(widths))
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+TEXT = np.arange(100, 200)
+
+
+@given(st.integers(1, 20), st.integers(1, 5), st.integers(0, 9))
+def test_windows_are_pieces_of_the_text_from_anywhere(length, rows, seed):
+    batches = WindowBatches(TEXT, length=length, rows=rows, seed=seed)
+    assert len(batches) == -(-100 // (length * rows))
+    starts = set()
+    for batch in islice(batches, 400 // rows):
+        assert batch["input_ids"].shape == batch["labels"].shape == (rows, length)
+        assert (batch["labels"] == batch["input_ids"]).all()
+        assert (np.diff(batch["input_ids"]) == 1).all()
+        starts |= {*(batch["input_ids"][:, 0] - 100).tolist()}
+    assert min(starts) >= 0 and max(starts) <= 100 - length
+    assert len(starts) > 60, "400 draws of at least 81 places"
+
+
+def test_the_last_window_can_come():
+    batches = WindowBatches(TEXT[:5], length=4, rows=50, seed=0)
+    assert {*next(batches)["input_ids"][:, -1].tolist()} == {103, 104}
+    assert (next(WindowBatches(TEXT[:4], length=4, rows=1, seed=0))["input_ids"] == TEXT[:4]).all()
+
+
+@given(st.integers(0, 30))
+def test_r38_windows_go_on_from_any_place(taken):
+    """Also from another seed, and through JSON; with numbers of NumPy as well."""
+    first = WindowBatches(TEXT, length=np.int64(8), rows=np.int64(3), seed=np.int64(1))
+    for _ in range(taken):
+        next(first)
+    again = WindowBatches(TEXT, length=8, rows=3, seed=2)
+    again.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert again.position == taken
+    for _ in range(3):
+        assert (next(first)["input_ids"] == next(again)["input_ids"]).all()
+
+
+@pytest.mark.parametrize(
+    "text, length, rows", [(TEXT + 1, 8, 3), (TEXT[:-1], 8, 3), (TEXT, 7, 3), (TEXT, 8, 4)]
+)
+def test_r38_windows_of_another_text_or_size_are_refused(text, length, rows):
+    state = WindowBatches(TEXT, length=8, rows=3, seed=1).state_dict() | {"position": 5}
+    other = WindowBatches(text, length=length, rows=rows, seed=1)
+    with pytest.raises(InputError, match="resume it with the same data and options"):
+        other.load_state_dict(state)
+    assert other.position == 0
+    with pytest.raises(InputError, match="the place in the data is damaged"):
+        other.load_state_dict({"position": 5})
+
+
+def test_windows_that_cannot_be():
+    with pytest.raises(InputError, match="3 tokens are too few for a window of 4"):
+        WindowBatches([1, 2, 3], length=4, rows=1, seed=0)
+    for name in ("length", "rows", "seed"):
+        with pytest.raises(TypeError, match=f"{name} is 2.0: it must be a whole number"):
+            WindowBatches(TEXT, **{"length": 2, "rows": 2, "seed": 2, name: 2.0})

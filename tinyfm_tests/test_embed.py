@@ -320,7 +320,8 @@ def test_files_that_cannot_be_used(option, name, content, said, tmp_path):
         (HEAD + "a\tb", "p.tsv:2: 2 columns, but the first line has 3"),
         (HEAD + "a\t\t1", "p.tsv:2: 'sentence2' is blank"),
         ("sentence\tscore\na\t1", "p.tsv: no column 'sentence1' among 'sentence', 'score'"),
-        ("sentence1\tscore\na\t1", "p.tsv: no column 'sentence2' among"),
+        ("sentence1\tscore\na\t1", "'sentence1', 'score'; call it so in the file\n"),
+        ("sentence1\tsentence2\tx\na\tb\t1", "none is label or score or Quality; call it so in"),
         ('{"context": "a", "endings": ["b", "c"], "label": 0}', "p.tsv: no column 'sentence1'"),
     ],
 )

@@ -61,6 +61,16 @@ def distilbert(vocab, dropout):
     return models.DistilBertConfig(vocab_size=vocab, **sizes, **rates)
 
 
+def gpt2(vocab, dropout, config=models.GPT2Config):
+    sizes = {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    rates = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), dropout)
+    return config(vocab_size=vocab, **sizes, **rates, eos_token_id=2, pad_token_id=0)
+
+
+def gpt1(vocab, dropout):
+    return gpt2(vocab, dropout, models.OpenAIGPTConfig)
+
+
 def source_and_target(rng, rows, source, target, vocab):
     return {
         "input_ids": rng.integers(3, vocab, (rows, source)),
@@ -91,6 +101,12 @@ def hidden_words_of_pairs(rng, rows, source, target, vocab):
     }
 
 
+def next_words(rng, rows, source, target, vocab):
+    """Every word of the source but the first is to be predicted; no target."""
+    ids = rng.integers(3, vocab, (rows, source))
+    return {"input_ids": ids, "labels": np.where(np.arange(source) > 0, ids, data.IGNORE_INDEX)}
+
+
 def near(x):
     return 0.95 * x, 1.05 * x
 
@@ -106,13 +122,18 @@ FAMILIES = {
     ),
     "RoBERTa": Family(models.RobertaForMaskedLM, roberta, near, hidden_words),
     "DistilBERT": Family(models.DistilBertForMaskedLM, distilbert, near, hidden_words),
+    "GPT-1": Family(models.OpenAIGPTLMHeadModel, gpt1, near, next_words),
+    "GPT-2": Family(models.GPT2LMHeadModel, gpt2, near, next_words),
 }
 ENCODER_DECODERS = ["Transformer", "Marian"]  # source and target: input_ids, decoder_input_ids
+DECODERS = ["GPT-1", "GPT-2"]  # input_ids are what it goes on with
 # A loss that is one mean can be put together from parts; that of two tasks has two counts.
 OF_ONE_TASK = [name for name in FAMILIES if name != "BERT, two tasks"]
 
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_encoder_decoder = pytest.mark.parametrize("family", ENCODER_DECODERS)
+each_decoder = pytest.mark.parametrize("family", DECODERS)
+each_that_generates = pytest.mark.parametrize("family", ENCODER_DECODERS + DECODERS)
 each_family_of_one_task = pytest.mark.parametrize("family", OF_ONE_TASK)
 VOCABULARY = 30
 
@@ -139,7 +160,9 @@ def logits_of(output):
 
 
 def target_logits(model, ids, mask=None):
-    """The decoder's logits (B, T, V) for ids (B, T), after a fixed source."""
+    """The decoder's logits (B, T, V) for ids (B, T), after a fixed source if it has one."""
+    if not model.is_encoder_decoder:
+        return model(ids, mask).logits.data
     source = source_and_target(np.random.default_rng(0), len(ids), 6, 5, VOCABULARY)["input_ids"]
     return model(source, decoder_input_ids=ids, decoder_attention_mask=mask).logits.data
 
@@ -154,9 +177,10 @@ def log_softmax(x):
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-@each_encoder_decoder
+@each_that_generates
 def test_r19_logits_never_depend_on_later_tokens(family, training, padded):
-    model, ids = new(family, std=0.1).train(training), example(family, target=8)["labels"]
+    model = new(family, std=0.1).train(training)
+    ids = np.random.default_rng(0).integers(3, VOCABULARY, (2, 8))
     mask = np.array([[1] * 8, [1] * 7 + [0]]) if padded else None
     before = target_logits(model, ids, mask)
     changed = ids.copy()
@@ -166,7 +190,7 @@ def test_r19_logits_never_depend_on_later_tokens(family, training, padded):
     assert (change[:, 5].max(-1) > 1e-3).all()
 
 
-@each_encoder_decoder
+@each_that_generates
 def test_r19_the_first_position_sees_itself(family):
     model = new(family, std=0.1)
     logits = [target_logits(model, np.array([[word]])) for word in (5, 6)]
@@ -404,6 +428,9 @@ def batches(family, seed):
     options = {"max_tokens": 30, "pad_id": new(family).config.pad_token_id, "seed": seed}
     if family in ENCODER_DECODERS:
         return data.Batches(pairs, **options, eos_id=2)
+    if family in DECODERS:
+        examples = [{"input_ids": a + b, "labels": a + b} for a, b in pairs]
+        return data.ExampleBatches(examples, **options)
 
     def hide(batch, rng):
         special = batch["attention_mask"] == 0
@@ -451,7 +478,23 @@ def test_r59_r61_r22_generation_with_and_without_cache_alone_and_padded(family, 
         assert (row[end + 1 :] == 0).all()
 
 
-@each_encoder_decoder
+@pytest.mark.parametrize("beams", [1, 3])
+@each_decoder
+def test_r59_r61_r60_prompts_with_and_without_cache_alone_and_padded_on_the_left(family, beams):
+    model = new(family, std=0.5)
+    ids, mask = np.array([[5, 6, 7, 8, 9], [0, 0, 9, 3, 4]]), np.array([[1] * 5, [0, 0, 1, 1, 1]])
+    options = {"num_beams": beams, "max_new_tokens": 8, "forced_eos_token_id": 2}
+    made = model.generate(ids, mask, **options)
+    assert_array_equal(model.generate(ids, mask, use_cache=False, **options), made)
+    assert_array_equal(made[:, :5], ids)
+    alone = model.generate(ids[1:, 2:], **options)[0]
+    assert_array_equal(made[1, 2:][: len(alone)], alone)
+    for row in made[:, 5:]:
+        end = row.tolist().index(2)
+        assert (row[end + 1 :] == 0).all()
+
+
+@each_that_generates
 def test_r66_generation_knows_no_dropout_and_keeps_the_mode(family):
     model = new(family, std=0.3, dropout=0.5).train()
     ids = example(family)["input_ids"]

@@ -368,6 +368,37 @@ def test_r38_ctrl_c_saves_and_resume_goes_on_to_the_same_model(files, tmp_path):
     assert parts.read_bytes() == whole.read_bytes()
 
 
+CHANGED = {
+    "a record less": lambda rows: rows[:-1],
+    "another word": lambda rows: [*rows[:1], rows[1].replace("kot", "pes"), *rows[2:]],
+}
+
+
+@each_command
+@pytest.mark.parametrize("change", CHANGED)
+def test_resume_says_that_the_file_has_changed(name, change, files, tmp_path):
+    """As it was, the training goes on."""
+    file = shutil.copy(files[name], tmp_path)
+    how = ("--train", file, *TINY, "--steps=3", "--schedule=constant", "--save", tmp_path / "m")
+    assert call(name, *how)[0] == 0
+    Path(file).write_text("".join(CHANGED[change](ROWS[name])), encoding="utf-8")
+    again = ("--resume", "--steps=4", "--save", tmp_path / "m")
+    status, _, err = call(name, *again)
+    assert status == 2 and "cannot resume: the data have changed: " in err
+    shutil.copy(files[name], tmp_path)
+    assert call(name, *again)[::2] == (0, "")
+
+
+def test_resume_says_that_a_model_of_another_shape_may_come_from_other_data(files, tmp_path):
+    file = shutil.copy(files["classify"], tmp_path)
+    how = ("--train", file, *TINY, "--steps=3", "--save", tmp_path / "m")
+    assert call("classify", *how)[0] == 0
+    Path(file).write_text("".join([*ROWS["classify"], "kot\tnew\n"]), encoding="utf-8")
+    status, _, err = call("classify", "--resume", "--steps=4", "--save", tmp_path / "m")
+    assert status == 2
+    assert re.search(r"cannot resume: classifier\S+ the checkpoint .* the data as they were$", err)
+
+
 @each_command
 @pytest.mark.parametrize(
     "option, said",
@@ -422,7 +453,7 @@ def test_an_option_of_the_wrong_kind_in_the_folder(option, value, trained, tmp_p
         ("--train empty.txt", "empty.txt: the file is empty"),
         ("--train bad.txt", "bad.txt:1: not valid UTF-8"),
         ("--train FILE --hidden-size 16 --heads 3", "16 is not a multiple of --heads 3"),
-        ("--train FILE --max-length 3", "--max-length 3: 3 special tokens stand around two texts"),
+        ("--train FILE --max-length 2", "--max-length 2: 2 special tokens stand around a text"),
         ("--train FILE --max-tokens 4", "--max-tokens 4: example "),
         ("--train FILE --save FILE", "File exists"),
     ],
@@ -433,6 +464,25 @@ def test_r77_bad_options_and_files(name, arguments, said, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xfd\n")
     arguments = arguments.replace("FILE", file).split()
     assert said in refused(name, *arguments, place=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["classify", "answer"])
+@pytest.mark.parametrize("blank", ["", " \t"])
+def test_an_option_that_is_blank_is_named(name, blank, trained, tmp_path):
+    """Each of those that are asked; of the lines of standard input a blank one has no answer."""
+    asked = [*ASKED[name], *(["--pair", "kot"] if name == "classify" else [])]
+    for i in range(0, len(asked), 2):
+        options = [*asked[: i + 1], blank, *asked[i + 2 :]]
+        said = refused(name, "--model", trained[name][0], *options, place=tmp_path)
+        assert f"argument {asked[i]}: give a text that is not blank" in said
+    assert call(name, "--model", trained[name][0], stdin=b"\n \t\n")[1].strip() == ""
+
+
+@each_command
+def test_a_model_that_is_a_file_is_named(name, tmp_path):
+    (tmp_path / "m").touch()
+    said = refused(name, "--model", tmp_path / "m", place=tmp_path)
+    assert f"{tmp_path / 'm'}: is a file; give a folder" in said
 
 
 @each_command

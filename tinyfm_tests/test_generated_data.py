@@ -119,6 +119,19 @@ def test_labels_of_reviews_follow_the_rules(seed):
         assert label_of(review) == label
 
 
+def test_what_stands_before_a_clause_is_about_no_other_one():
+    """`I doubt that A and B` doubts both; where one is meant, it is the last."""
+    frames = [frame.lower() for frame in (*reviews.TURNING, *reviews.KEEPING)]
+    ends = Counter()
+    for (review,), _ in reviews.examples(3000):
+        for side in re.split(r",? (?:but|although) |, ", review.lower()):
+            first, *last = side.split(" and ")
+            if last:
+                assert not any(frame in first for frame in frames), review
+                ends.update(frame for frame in frames if last[0].startswith(frame))
+    assert set(ends) == set(frames)
+
+
 def bag_of_words_accuracy(train, test):
     """Of logistic regression on which words a review has: what can be known without their order."""
     split = [[re.findall(r"\w+", text.lower()) for (text,), _ in part] for part in (train, test)]
@@ -284,6 +297,29 @@ def test_passages_hold_exactly_the_answer_that_is_given(seed, held_out):
         assert found_answers(question, context) == list(answers)
         for text, start in answers:
             assert context[start : start + len(text)] == text
+
+
+FIRST = ("When was WHO born", "When was WHO founded", "When was WHO built")
+LATER = ("When did WHO move", "When did WHO marry", "When did WHO burn down", "When was WHO closed")
+
+
+def test_nothing_is_done_before_a_birth_a_founding_or_a_building():
+    compared = Counter()
+    for record in facts.examples(3000):
+        context = record.context
+        subjects = re.findall(r"(?i:the) \w+ Tower|[A-Z]\w+", context)
+        for subject in {name.replace("The ", "the ") for name in subjects}:
+            years = {
+                form: int(found[0][0])
+                for form in (*FIRST, *LATER)
+                if (found := found_answers(f"{form.replace('WHO', subject)}?", context))
+            }
+            begun = [years[form] for form in FIRST if form in years]
+            for form in set(LATER) & years.keys():
+                if begun:
+                    assert begun[0] < years[form] < begun[0] + 60, context
+                    compared[form] += 1
+    assert compared.keys() == set(LATER) and min(compared.values()) > 20
 
 
 def test_a_fifth_of_the_questions_has_no_answer():

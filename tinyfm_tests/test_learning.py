@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tinyfm import InputError
+from tinyfm.checkpoints import MANIFEST
 from tinyfm.demos import cli
 from tinyfm.demos.learning import CHECKPOINT, OPTIONS, Option, Training
 
@@ -42,6 +43,7 @@ def begun(tmp_path):
     args = settled("--corpus", "c.txt", "--lr", 0.3, "--max-length", 7, "--save", tmp_path)
     with TRAINING.folder(args, prepare=lambda folder: None) as checkpoint:
         assert checkpoint == tmp_path / CHECKPOINT
+        (checkpoint / MANIFEST).touch()  # as the first checkpoint leaves it, before the first step
     return tmp_path
 
 
@@ -86,6 +88,14 @@ def test_resume_recalls_everything_and_takes_more_steps(begun):
 def test_resume_with_other_options_is_refused(arguments, said, begun):
     with pytest.raises(InputError, match=said):
         settled("--resume", "--save", begun, *arguments)
+
+
+@pytest.mark.parametrize("missing", [OPTIONS, MANIFEST])
+def test_what_was_stopped_before_its_first_step_is_begun_anew(missing, begun):
+    (begun / CHECKPOINT / missing).unlink()
+    said = f"{missing}: no such file; {begun} holds no training to go on with, leave --resume out"
+    with pytest.raises(InputError, match=said):
+        settled("--resume", "--save", begun)
 
 
 @pytest.mark.parametrize(

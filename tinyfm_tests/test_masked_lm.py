@@ -176,6 +176,10 @@ def test_nothing_to_hide(shape):
     assert hidden.shape == labels.shape == shape
 
 
+def test_a_vocabulary_may_fill_the_dtype():
+    mask(np.array([5], np.uint8), [False], mask_id=3, vocab_size=256)
+
+
 @pytest.mark.parametrize(
     "options, error, message",
     [
@@ -187,6 +191,8 @@ def test_nothing_to_hide(shape):
         ({"max_predictions": 0}, ValueError, "max_predictions is 0"),
         ({"mask_id": 30522}, ValueError, "mask_id 30522 is not below vocab_size 30522"),
         ({"special_ids": [0, 40000]}, ValueError, "special_ids 40000"),
+        ({"ids": np.array([5], np.uint8)}, ValueError, "ids of uint8 reach to 255, .* of 30522"),
+        ({"ids": np.array([5], np.int16), "vocab_size": 2**15 + 1}, ValueError, "int16 reach to"),
     ],
 )
 def test_mistakes_are_named(options, error, message):

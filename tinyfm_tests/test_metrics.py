@@ -63,6 +63,51 @@ def test_r55_mismatched_lists_are_refused():
         corpus_bleu([], [])
 
 
+# Language models
+
+
+def test_r29_perplexity_is_taken_over_all_tokens():
+    assert metrics.perplexity([0.4, 1.5], [3, 5]) == pytest.approx(math.exp(1.9 / 8), rel=1e-12)
+    assert math.exp(1.9 / 8) == pytest.approx(1.2680750, abs=1e-7)
+    per_text = math.exp((0.4 / 3 + 1.5 / 5) / 2)
+    assert abs(metrics.perplexity([0.4, 1.5], [3, 5]) - per_text) > 0.01
+
+
+@given(st.lists(st.floats(0, 20), min_size=1, max_size=20), st.data())
+def test_r29_perplexity_is_the_same_for_every_batch_size(losses, data):
+    """And a batch in which all is padding adds nothing."""
+    ends = sorted(data.draw(st.lists(st.integers(0, len(losses)), max_size=5)))
+    batches = [losses[a:b] for a, b in zip([0, *ends], [*ends, len(losses)], strict=True)]
+    sums, counts = [math.fsum(batch) for batch in batches], [len(batch) for batch in batches]
+    whole = math.exp(math.fsum(losses) / len(losses))
+    assert metrics.perplexity(sums, np.array(counts)) == pytest.approx(whole, rel=1e-9)
+    assert metrics.perplexity(sum(losses), len(losses)) == pytest.approx(whole, rel=1e-9)
+
+
+def test_perplexity_of_guessing_is_the_number_of_words():
+    assert metrics.perplexity(8 * math.log(50257), 8) == pytest.approx(50257)
+    assert metrics.perplexity(0.0, 8) == 1.0
+
+
+@pytest.mark.filterwarnings("error")
+def test_perplexity_beyond_the_numbers_is_infinite():
+    assert metrics.perplexity(1e6, 1) == math.inf
+    assert metrics.perplexity(math.inf, 1) == math.inf
+
+
+@pytest.mark.parametrize(
+    "sums, counts, said",
+    [
+        (0.0, 0, "no tokens were counted; give a text"),
+        ([], [], "no tokens were counted"),
+        ([1.0, 2.0], [3], r"sums \(2,\) but counts \(1,\)"),
+    ],
+)
+def test_a_perplexity_of_nothing_is_refused(sums, counts, said):
+    with pytest.raises(ValueError, match=f"perplexity: {said}"):
+        metrics.perplexity(sums, counts)
+
+
 # Classes
 
 

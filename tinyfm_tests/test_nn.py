@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tinyfm
 from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, pretrained, tensor
 from tinyfm.autograd import Node, Tensor, raw
-from tinyfm.models import bert, distilbert, roberta, sentence_bert
+from tinyfm.models import bert, distilbert, gpt, roberta, sentence_bert
 from tinyfm_tests import standin
 
 EXAMPLES = settings.default.max_examples
@@ -477,6 +477,52 @@ def masked_lm_head_case(s):
         return module(x, table), module.loss(x, table, labels)[0]
 
     return Case(module, (s.input(2, 3, 4), s.input(7, 4)), call)
+
+
+SMALL_GPT = {"vocab_size": 7, "n_positions": 5, "n_embd": 4, "n_layer": 1, "n_head": 2}
+SMALL_GPT |= {"layer_norm_epsilon": 0.1, "num_labels": 3}
+
+
+def gpt_labels(s, cls, ids):
+    """Labels of the kind that the class takes, for ids (2, 4) or (2, 2, 4)."""
+    words, rows = np.where(s.rng.random(ids.shape) < 0.3, -100, ids), s.rng.integers(0, 2, 2)
+    if issubclass(cls, gpt.GPT2DoubleHeadsModel):
+        return {"labels": words, "mc_labels": rows}
+    if issubclass(cls, gpt.GPT2ForSequenceClassification):
+        return {"labels": rows, "lm_labels": words}
+    return {"labels": ids} if issubclass(cls, gpt.GPT2LMHeadModel) else {}
+
+
+def gpt_model_case(cls, s):
+    module, ids = s.weighted(cls(cls.config_class(**SMALL_GPT))), s.rng.integers(0, 7, (2, 4))
+    inputs = {"input_ids": ids, "attention_mask": np.array([[1, 1, 1, 1], [0, 1, 1, 1]])}
+    both_orders = issubclass(cls, gpt.GPT2ForSequenceClassification) and s.flag("both_orders")
+    if both_orders or issubclass(cls, gpt.GPT2DoubleHeadsModel):
+        inputs = {name: np.stack([x, x[::-1]], 1) for name, x in inputs.items()}
+    labels = gpt_labels(s, cls, inputs["input_ids"])
+
+    def call():
+        tinyfm.manual_seed(1)
+        output = module(**inputs, **labels)
+        return output.loss if labels else output.last_hidden_state
+
+    return Case(module, (), call)
+
+
+for cls in module_classes():
+    if issubclass(cls, gpt.GPT2Model | gpt.WithBody):
+        case(cls)(partial(gpt_model_case, cls))
+
+
+@case(gpt.ChoiceHead)
+def choice_head_case(s):
+    module = s.weighted(gpt.ChoiceHead(gpt.GPT2Config(**SMALL_GPT)))
+
+    def call(x):
+        tinyfm.manual_seed(1)
+        return module(x)
+
+    return Case(module, (s.input(3, 4),), call)
 
 
 def test_every_class_has_a_case():
@@ -1316,6 +1362,18 @@ def test_without_memory_ends_with_its_block():
         assert nn.Linear(3, 4).weight.data.strides == (0, 0)
         raise RuntimeError("stop")
     assert nn.Linear(3, 4).weight.data.strides == (12, 4)
+
+
+def test_without_memory_stops_where_there_are_too_many_parameters():
+    with nn.without_memory(most=3):
+        layer = nn.Linear(3, 4)
+        norm = nn.LayerNorm(4, bias=False)
+        with pytest.raises(ValueError, match="more than 3 parameter arrays are asked for"):
+            nn.Linear(3, 4)
+    assert layer.weight.data.strides == norm.weight.data.strides[:1] * 2 == (0, 0)
+    with nn.without_memory(most=2), nn.without_memory():  # each block has its own count
+        nn.FeedForward(nn.LayerConfig(d_model=4, num_heads=2, d_ff=8))
+    nn.Linear(3, 4)
 
 
 # -- wrong sizes and moves ------------------------------------------------------------------------

@@ -66,6 +66,7 @@ def test_the_tour_has_its_first_chapters():
         "1_attention_and_masks.ipynb",
         "2_transformer.ipynb",
         "3_bert.ipynb",
+        "4_gpt.ipynb",
     }
     assert CHAPTERS.keys() >= first
 

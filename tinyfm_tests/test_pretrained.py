@@ -254,7 +254,7 @@ def test_r70_all_that_does_not_fit_is_one_line(tmp_path):
 
 def test_a_long_list_of_what_does_not_fit_is_cut_and_counted(tmp_path):
     write(tmp_path, {"x": np.ones(1, np.float32)})
-    with pytest.raises(InputError, match=r"warmth is missing, .* and 7 more$") as caught:
+    with pytest.raises(InputError, match=r"warmth is missing, .* and 7 more; get the") as caught:
         Toy.from_pretrained(tmp_path)  # 13 names of toy.* are missing, 1 is not known
     assert str(caught.value).count(" is missing") == 8
 
@@ -262,7 +262,8 @@ def test_a_long_list_of_what_does_not_fit_is_cut_and_counted(tmp_path):
 def test_half_of_a_pair_is_missing_even_in_a_new_head_of_other_names(tmp_path):
     file = toy_file(toy())
     del file["toy.layers.0.second.weight"]
-    with pytest.raises(InputError, match=r"Toy: toy\.layers\.0\.second\.weight is missing$"):
+    said = r"Toy: toy\.layers\.0\.second\.weight is missing; get the file again"
+    with pytest.raises(InputError, match=said):
         Toy.from_pretrained(write(tmp_path, file))
 
 
@@ -298,6 +299,19 @@ def test_a_config_that_asks_for_much_is_compared_with_the_file_first(tmp_path):
         tracemalloc.stop()
 
 
+def test_a_config_of_millions_of_layers_is_refused_after_a_few(tmp_path, monkeypatch):
+    """As soon as there are clearly more parameters than the file has arrays."""
+    tiny_bert().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text("utf-8")) | {"num_hidden_layers": 10**7}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    made, new = [], nn.stacks.Layer
+    monkeypatch.setattr(nn.stacks, "Layer", lambda *options: made.append(1) or new(*options))
+    with pytest.raises(InputError, match=r"config\.json: more than \d+ parameter arrays are asked"):
+        pretrained.load(tmp_path)
+    assert 1 < len(made) < 20
+
+
 # -- weights in several files ----------------------------------------------------------------------
 
 
@@ -320,8 +334,7 @@ def test_weights_in_several_files_are_those_in_one(tmp_path):
     opened = pretrained.load(write_shards(tmp_path, toy_file(model)))
     same_parameters(opened, model)
     assert opened.load_report == ([], [], [])
-    opened.save_pretrained(tmp_path)  # one file, which comes first from now on
-    (tmp_path / "model-1-of-2.safetensors").unlink()
+    opened.save_pretrained(tmp_path)
     same_parameters(pretrained.load(tmp_path), model)
 
 
@@ -331,8 +344,10 @@ def test_weights_in_several_files_are_those_in_one(tmp_path):
         ({"more": "model-3-of-3.safetensors"}, "model-3-of-3.safetensors", "No such file"),
         ({"more": "model-2-of-2.safetensors"}, "model-2-of-2.safetensors", "differ .*: more$"),
         ({"shift": "model-2-of-2.safetensors"}, "model-1-of-2.safetensors", "differ .*: shift$"),
-        ({"shift": "../model.safetensors"}, "model.safetensors.index.json", "weight_map does not"),
-        ({"shift": 3}, "model.safetensors.index.json", "weight_map does not name a file"),
+        *(
+            ({"shift": file}, "model.safetensors.index.json", f"weight_map has {file!r} for shift,")
+            for file in ("../x.safetensors", "/x.safetensors", "", ".", "..", "a/b", 3, None)
+        ),
     ],
     ids=str,
 )
@@ -352,10 +367,27 @@ def test_a_damaged_index_is_named(content, tmp_path):
     assert str(caught.value).startswith(f"{index}: ")
 
 
+def test_saving_over_several_files_leaves_one(tmp_path):
+    """Those that the index names go; no others, however they are called."""
+    file = toy_file(toy())
+    write_shards(tmp_path / "m", file, more="../other.safetensors")
+    others = [tmp_path / "other.safetensors", tmp_path / "m" / "model-3-of-2.safetensors"]
+    for other in others:
+        other.touch()
+    toy(1).save_pretrained(tmp_path / "m")  # a damaged index names nothing
+    same_parameters(pretrained.load(tmp_path / "m"), toy(1))
+    write_shards(tmp_path / "m", file, more="config.json", again="model.safetensors")
+    toy(2).save_pretrained(tmp_path / "m")
+    same_parameters(pretrained.load(tmp_path / "m"), toy(2))
+    names = {path.name for path in (tmp_path / "m").iterdir()}
+    assert names == {"config.json", "model.safetensors", others[1].name}
+    assert others[0].exists()
+
+
 def test_what_several_files_lack_is_said_of_the_index(tmp_path):
     file = toy_file(toy())
     del file["toy.words.weight"]
-    with pytest.raises(InputError, match=r"index\.json: Toy: toy\.words\.weight is missing$"):
+    with pytest.raises(InputError, match=r"index\.json: Toy: toy\.words\.weight is missing; get"):
         Toy.from_pretrained(write_shards(tmp_path, file))
 
 
@@ -445,6 +477,9 @@ def test_r70_a_pretrained_bert_becomes_a_classifier_or_says_what_does_not_fit(tm
     files.write_arrays(path, file)
     with pytest.raises(InputError, match=r"0\.output\.dense\.bias is missing"):
         models.BertForPreTraining.from_pretrained(tmp_path)
+    models.BertModel(model.config).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"missing; config.json says BertModel: open that, or"):
+        models.BertForMaskedLM.from_pretrained(tmp_path)
 
 
 def test_r71_a_bert_in_bfloat16_is_widened(tmp_path):
@@ -677,6 +712,19 @@ def test_a_config_ignores_unknown_keys():
 
 def test_a_missing_folder(tmp_path):
     assert "no such folder" in complaint(tmp_path / "none", tmp_path / "none")
+
+
+def test_a_file_in_place_of_a_folder(tmp_path):
+    saved(tmp_path)
+    file = tmp_path / "config.json"
+    assert "is a file; give a folder that" in complaint(file, file)
+
+
+def test_a_config_whose_architectures_are_null(tmp_path):
+    """As if there were none: the first class for the model_type."""
+    write(tmp_path, toy_file(toy()), architectures=None)
+    same_parameters(pretrained.load(tmp_path), toy())
+    assert pretrained.read_config(tmp_path)["architectures"] == []
 
 
 def test_a_folder_without_config(tmp_path):

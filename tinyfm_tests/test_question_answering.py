@@ -88,6 +88,23 @@ def test_pieces_of_one_character_are_all_taken():
     assert answer_span(offsets, [True] * 5, 2, "글") == (3, 4)
 
 
+@pytest.mark.parametrize(
+    "context, answer, spans",
+    [
+        ("in Ma\u0301laga\u0301 now", "Ma\u0301laga\u0301", [(0, 2), (3, 10), (12, 15)]),
+        ("in \ufeffLyon\u200b now", "\ufeffLyon\u200b", [(0, 2), (4, 8), (10, 13)]),
+        ("a \u1100\u1161\u11a8 b", "\u1100\u1161\u11a8", [(0, 1), (2, 3), (6, 7)]),  # 각
+    ],
+)
+def test_r52_unseen_characters_and_marks_may_stand_at_the_ends_of_an_answer(context, answer, spans):
+    start = context.index(answer)
+    assert answer_span(spans, [True] * 3, start, answer) == (1, 1)
+    # What is seen must be covered, as must what is before and behind it.
+    assert answer_span(spans[:1] + spans[2:], [True] * 2, start, answer) == (0, 0)
+    assert answer_span(spans, [True] * 3, start - 2, context[start - 2 :]) == (0, 2)
+    assert answer_span(spans, [True, True, False], start, context[start:]) == (0, 0)
+
+
 @given(st.lists(st.sampled_from(["ab", "c", "def"]), min_size=1, max_size=9), st.data())
 def test_every_run_of_words_is_found(words, data):
     context = " ".join(words)

@@ -193,12 +193,29 @@ def test_r80_what_is_wrong_with_texts_and_labels(write, lines, options, message)
         ({"endings": "down"}, ":2: 'endings' is no list"),
         ({"endings": []}, ":2: 'endings' is no list"),
         ({"endings": ["x", " "]}, ":2: 'endings' is blank"),
-        ({"endings": ["x", "y", "z"]}, ":2: 3 endings, but 2 in the first record"),
+        ({"endings": ["x", "y", "z"]}, ":2: 3 endings, but 2 in most records; give as"),
     ],
 )
 def test_r80_what_is_wrong_with_endings(write, change, message):
     row = {"context": "He sat", "endings": ["down.", "up."], "label": 1}
     assert refused(read_classification, write(row, row | change)).startswith(message)
+
+
+def test_r80_the_first_record_may_be_the_one_of_another_number_of_endings(write, caplog):
+    row = {"context": "He sat", "endings": ["down.", "up."], "label": 1}
+    path = write({**row, "endings": ["a", "b", "c"]}, row, row)
+    assert refused(read_classification, path).startswith(":1: 3 endings, but 2 in most records")
+    assert [len(choice.endings) for choice in read_classification(path, skip=True)] == [2, 2]
+    assert "dropped 1 of 3 rows" in warning(caplog)
+
+
+def test_where_columns_cannot_be_named_the_file_is_to_be_changed(write):
+    path, read = write("a\tb\tscore", "x\ty\t1"), read_classification
+    for options in ({}, {"text_columns": ["c"]}, {"text_columns": ["a"], "label_column": "c"}):
+        assert "; name " in refused(read, path, **options)
+        assert refused(read, path, **options, options=False).endswith("; call it so in the file")
+    path = write("a\tb\tc", "x\ty\t1")
+    assert "--" not in refused(read, path, ["a"], options=False)
 
 
 def test_r80_bad_rows_are_dropped_counted_and_reported(write, caplog):
@@ -382,6 +399,14 @@ def test_r80_what_is_wrong_with_questions(write, change, message):
 )
 def test_r80_what_is_wrong_with_files_of_questions(write, lines, message):
     assert refused(read_questions, write(*lines)).startswith(message)
+
+
+@pytest.mark.parametrize("first", ['{"question', json.dumps(QUESTION)[:-1], "x", "[]"])
+def test_r80_a_file_by_lines_may_begin_with_a_bad_one(write, caplog, first):
+    path = write(first, QUESTION, {**QUESTION, "id": 3})
+    assert refused(read_questions, path).startswith(":1: no")
+    assert read_questions(path, skip=True) == [READ, READ]
+    assert warning(caplog).startswith(f"{path}: dropped 1 of 3 rows ({path}:1: no")
 
 
 def test_r80_bad_questions_are_dropped(write, caplog):

@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 
+from tinyfm import metrics
 from tinyfm.demos import similar
 
 WORDS = {
@@ -40,10 +41,21 @@ def test_sentences_make_sense():
     assert {word for sentence in found for word, _ in parts(sentence)} == set(WORDS)
 
 
-def test_no_pair_of_the_test_is_learnt_from():
+def test_no_sentence_of_the_test_is_learnt_from():
     train, test = similar.split()
     assert (len(train), len(test)) == (similar.TRAINED, similar.TESTED)
-    assert not {pair[:2] for pair in train} & {pair[:2] for pair in test}
+    known, asked = ({text for pair in part for text in pair[:2]} for part in (train, test))
+    assert not known & asked
+    assert {w for text in asked for w, _ in parts(text)} == set(WORDS)  # of known words
+
+
+def test_what_common_words_tell_is_said():
+    """The baseline in the docstring: Jaccard's index of the words of each pair of the test."""
+    test = similar.split()[1]
+    words = [(set(pair.a.split()), set(pair.b.split())) for pair in test]
+    shares = [len(a & b) / len(a | b) for a, b in words]
+    told = metrics.pearson([pair.score for pair in test], shares)
+    assert f"at Pearson {told:.3f}." in similar.__doc__
 
 
 def test_words_of_a_group_have_the_same_company():

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import unicodedata
 from functools import partial
 
 import numpy as np
@@ -106,6 +107,17 @@ def test_places_are_those_of_whole_words_though_they_are_of_many_pieces(tmp_path
     monkeypatch.setattr(tag, "predicted_tags", lambda *_: [["B-PER", "I-PER", "O", "B-LOC"]])
     found = tag.find(ready, " kot  vidi- pes")
     assert found == [("PER", "kot  vidi", 1, 10), ("LOC", "pes", 12, 15)]
+
+
+def test_places_are_those_of_whole_words_in_any_form(learnt, monkeypatch):
+    """A decomposed character, with what is not seen, belongs to its word to its end."""
+    ready = Model(*open_model(learnt[0], "ForTokenClassification"), 40)
+    words = ["서울", "Rome\u0301", "강\u200b"]
+    text = unicodedata.normalize("NFD", f"Ann {' '.join(words)}")
+    tags = ["O", "B-LOC", "B-LOC", "B-LOC"]
+    monkeypatch.setattr(tag, "predicted_tags", lambda *_: [tags])
+    found = [one.text for one in tag.find(ready, text)]
+    assert found == [unicodedata.normalize("NFD", word) for word in words]
 
 
 def test_capitals_are_kept_in_a_vocabulary_that_is_learnt(learnt):

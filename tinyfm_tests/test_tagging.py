@@ -56,6 +56,21 @@ def test_r51_word_tags_inverts_tag_labels(words, all_pieces):
         assert [e.type for e in entities(inside)] == [e.type for e in entities(tags)]
 
 
+BIOES = ["O", *(f"{sign}-{name}" for sign in "BIES" for name in ("ORG", "LOC"))]
+
+
+@given(st.lists(st.tuples(st.sampled_from(BIOES), st.integers(1, 4)), max_size=8))
+def test_r51_pieces_with_tags_are_the_entities_of_the_words(words):
+    """Also where E and S, or nothing, part entities of one type."""
+    word_ids = [word for word, (_, count) in enumerate(words) for _ in range(count)]
+    tags = [tag for tag, _ in words]
+    ids = {tag: number for number, tag in enumerate(BIOES)}
+    labels = tag_labels(word_ids, tags, ids, all_pieces=True)
+    found = entities([BIOES[label] for label in labels])
+    as_words = [(e.type, word_ids[e.start], word_ids[e.end - 1] + 1) for e in found]
+    assert as_words == [tuple(e) for e in entities(tags)]
+
+
 def test_r51_words_that_were_cut_can_be_counted():
     words = ["B-ORG", "I-ORG", "O", "O", "B-LOC"]
     word_ids = [None, 0, 0, 1, 2, None]

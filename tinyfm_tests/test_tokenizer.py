@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import unicodedata
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -253,10 +254,13 @@ def kinds(tmp_path_factory, tokenizer):
         "wordpiece": Tokenizer.train_wordpiece(LINES, 300),
         "roberta": Tokenizer.load(write_byte_level(folder / "roberta", ROBERTA)),
         "gpt2": Tokenizer.load(write_byte_level(folder / "gpt2", GPT2)),
+        "bytes": Tokenizer.train_byte_level(LINES, 300),
+        "characters": Tokenizer.train_characters([*LINES, "|[]"]),
     }
 
 
-each_kind = pytest.mark.parametrize("kind", ["bpe", "bert", "wordpiece", "roberta", "gpt2"])
+KINDS = ["bpe", "bert", "wordpiece", "roberta", "gpt2", "bytes", "characters"]
+each_kind = pytest.mark.parametrize("kind", KINDS)
 ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 
 
@@ -272,6 +276,8 @@ def tokens(tokenizer, encoding):
         ("wordpiece", (0, 1, None, None, 2, 3, 4), (0, 1, 2, 3, 4)),
         ("roberta", (1, 3, 0, 2, 0, 2, 4), (0, 1, 2, 3, 4)),
         ("gpt2", (None, None, 0, 0, None, None, None), (0,)),
+        ("bytes", (None, None, 0, 0, None, None, None), (0,)),
+        ("characters", (None, 1, 0, 0, None, None, None), (0, 1)),
     ],
 )
 def test_the_special_tokens_of_each_kind(kinds, kind, ids, special):
@@ -286,6 +292,8 @@ def test_the_special_tokens_of_each_kind(kinds, kind, ids, special):
         ("bert", "[CLS] he [SEP]", "[CLS] he [SEP] a [SEP]", [0, 0, 0, 1, 1]),
         ("roberta", "<s> he </s>", "<s> he </s> </s> a </s>", [0] * 6),
         ("gpt2", "he", "he a", [0, 1]),
+        ("bytes", "he", "he a", [0, 1]),
+        ("characters", "h e", "h e a", [0, 0, 1]),
     ],
 )
 def test_the_template_of_each_kind(kinds, kind, single, pair, types):
@@ -319,7 +327,7 @@ def test_r43_control_text_is_ordinary_text_for_each_kind(kinds, kind):
     plain = t.encode(text)
     assert [i for i in plain.ids if i in t.special_ids and i != t.unk_id] == template
     assert t.encode_all([text]) == [plain] and t.encode_batch([text]) == [plain.ids]
-    if kind in ("roberta", "gpt2"):
+    if kind in ("roberta", "gpt2", "bytes"):
         assert t.decode(plain.ids) == text
     elif kind == "bert":
         assert t.decode(plain.ids).replace(" ", "") == text.lower().replace(" ", "")
@@ -494,6 +502,40 @@ def test_r40_korean_stays_composed(options, decoded, form):
     assert text[slice(*encoding.offsets[1])][0] == text[0]
 
 
+COMPOSING = "Málaga 강남에 ÀÉÎ café, 가방."
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("unseen", ["", "\u200b", "\u00ad", "\ufeff", "\u0007"])
+@pytest.mark.parametrize(
+    "train",
+    [
+        partial(Tokenizer.train, vocab_size=200),
+        partial(Tokenizer.train_wordpiece, vocab_size=200),
+        partial(Tokenizer.train_wordpiece, vocab_size=200, lowercase=False),
+        partial(Tokenizer.train_wordpiece, vocab_size=200, strip_accents=True),
+        partial(Tokenizer.train_wordpiece, vocab_size=60),  # pieces of a letter each
+        partial(Tokenizer.train_byte_level, vocab_size=400),
+    ],
+)
+def test_r41_offsets_reach_to_the_end_of_composed_characters(train, unseen, form):
+    """Marks, jamo and what the normalizer leaves out belong to the token before them."""
+
+    def spread(text):
+        return text.replace(" ", f"{unseen} ").replace(",", f"{unseen},")
+
+    t = train([COMPOSING, spread(COMPOSING)] * 2)
+    text = spread(unicodedata.normalize(form, COMPOSING))
+    for encoding in (t.encode(text), t.encode("", text)):
+        covered = {i for start, end in encoding.offsets for i in range(start, end)}
+        assert covered == {i for i, c in enumerate(text) if c != " "}
+
+
+def test_a_mark_that_has_tokens_of_its_own_belongs_to_no_other():
+    t = Tokenizer.train_byte_level(["x"], 257)
+    assert t.encode("e\u0301\u200b.").offsets == [(0, 1), *[(1, 2)] * 2, *[(2, 3)] * 3, (3, 4)]
+
+
 def test_a_learnt_wordpiece_vocabulary():
     t = Tokenizer.train_wordpiece(["running and running, unwanted"] * 3, 60)
     assert [t.id_to_token(i) for i in range(5)] == list(BERT_SPECIALS)
@@ -503,10 +545,10 @@ def test_a_learnt_wordpiece_vocabulary():
     assert "no text" in error_of(Tokenizer.train_wordpiece, ["", " "], 100)
 
 
-# -- bytes -----------------------------------------------------------------------------------------
+# -- bytes and characters --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["roberta", "gpt2"])
+@pytest.mark.parametrize("kind", ["roberta", "gpt2", "bytes"])
 @given(text=st.text() | st.sampled_from(["지", "😀", " a", "  a  b", "\n", " <mask>", "the <s>"]))
 def test_r42_every_text_comes_back_from_bytes(kinds, kind, text):
     encoding = kinds[kind].encode(text)
@@ -518,6 +560,53 @@ def test_r42_a_character_that_is_cut_is_a_replacement_mark(kinds):
     ids = kinds["gpt2"].encode("a지").ids
     assert len(ids) == 4
     assert kinds["gpt2"].decode(ids[:3]).startswith("a\ufffd")
+
+
+def test_r42_every_byte_is_a_token_of_its_own(kinds):
+    """In texts all bytes are tried that UTF-8 has: not C0, C1 and F5 to FF."""
+    codes = [*range(2048), *range(2048, 0xD800, 64), *range(0xE000, 0x110000, 64)]
+    text = "".join(map(chr, codes))
+    assert len({*text.encode()}) == 256 - 2 - 11
+    assert kinds["gpt2"].decode(kinds["gpt2"].encode(text).ids) == text
+    alphabet = Tokenizer.train_byte_level([text[:3]], 1)  # no room for merges
+    assert len(alphabet) == 257 and all(alphabet.decode([i]) for i in range(1, 257))
+    for character in "a지😀\n ":
+        ids = alphabet.encode(character).ids
+        assert len(ids) == len(character.encode()) and alphabet.decode(ids) == character
+
+
+def test_a_learnt_byte_vocabulary_merges_what_is_frequent():
+    source = "def run(self):\n        return self\n" * 3
+    t = Tokenizer.train_byte_level([source], 300)
+    assert tokens(t, t.encode(" return")) == ["Ġreturn"]
+    assert tokens(t, t.encode("\n        return")) == ["Ċ" + "Ġ" * 7, "Ġreturn"]
+    assert len(Tokenizer.train_byte_level([source], 260)) == 260
+
+
+def test_no_text_is_no_vocabulary_of_bytes_or_characters():
+    for error in (
+        error_of(Tokenizer.train_byte_level, [" \n", ""], 300),
+        error_of(Tokenizer.train_characters, []),
+    ):
+        assert error.startswith("no text to learn a vocabulary from")
+
+
+TEXT = "\n".join(LINES)
+
+
+@given(text=st.text(sorted({*TEXT})))
+def test_characters_come_back_one_by_one(text):
+    t = Tokenizer.train_characters([TEXT])
+    encoding = t.encode(text)
+    assert [t.id_to_token(i) for i in encoding.ids] == [*text]
+    assert t.decode(encoding.ids) == text
+    assert len(t) == 2 + len({*TEXT})
+
+
+def test_an_unknown_character_is_one_token_and_no_text(kinds):
+    t = kinds["characters"]
+    assert t.encode("a漢字b").ids == [t.token_to_id("a"), 1, 1, t.token_to_id("b")]
+    assert t.decode(t.encode("a漢b").ids) == "ab"
 
 
 def test_a_space_belongs_to_the_mask_of_roberta(kinds):
@@ -634,6 +723,16 @@ def test_r77_a_damaged_vocabulary_is_named(change, tmp_path):
     assert error_of(Tokenizer.load, tmp_path).startswith(f"{path}: not a tokenizer that fits")
 
 
+def test_openais_names_of_the_byte_level_files(kinds, tmp_path):
+    write_byte_level(tmp_path, GPT2)
+    (tmp_path / "vocab.json").rename(tmp_path / "encoder.json")
+    assert f"{tmp_path / 'vocab.bpe'}: No such file" in error_of(Tokenizer.load, tmp_path)
+    (tmp_path / "merges.txt").rename(tmp_path / "vocab.bpe")
+    t = Tokenizer.load(tmp_path)
+    for text in LINES:
+        assert t.encode(text) == kinds["gpt2"].encode(text)
+
+
 def test_r77_a_vocabulary_of_characters_is_not_taken_for_one_of_bytes(tmp_path):
     """As GPT-1's, whose pieces end in </w>."""
     path = write_byte_level(tmp_path, GPT2) / "vocab.json"
@@ -646,13 +745,13 @@ def test_r77_a_vocabulary_of_characters_is_not_taken_for_one_of_bytes(tmp_path):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("kind", ["bert", "wordpiece", "roberta", "gpt2"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bpe"])
 def test_transformers_opens_a_saved_tokenizer(kinds, kind, tmp_path):
     from transformers import AutoTokenizer
 
     t = kinds[kind]
     t.save(tmp_path)
-    family = {"wordpiece": "bert"}.get(kind, kind)
+    family = {"wordpiece": "bert", "bytes": "gpt2", "characters": "gpt2"}.get(kind, kind)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for text in (*LINES, "Hello <mask> [MASK] Café"):
@@ -661,6 +760,7 @@ def test_transformers_opens_a_saved_tokenizer(kinds, kind, tmp_path):
         assert found["input_ids"] == own.ids
         if family == "bert":
             assert found["token_type_ids"] == own.type_ids
+        assert theirs.decode(own.ids, skip_special_tokens=True) == t.decode(own.ids)
     for role in ("pad", "mask", "cls", "sep"):
         assert getattr(theirs, f"{role}_token_id") == getattr(t, f"{role}_id")
 
@@ -694,7 +794,7 @@ def test_folders_are_read_as_transformers_reads_them(name, kind, kinds, tmp_path
 
 @pytest.fixture(scope="module")
 def published(data_folder, tmp_path_factory):
-    """Folders as the hub has them, made of the vocabularies in the shared data."""
+    """Folders as the hub has them, GPT-2's as OpenAI has it, made of the shared vocabularies."""
     source, folder = data_folder / "tokenizers", tmp_path_factory.mktemp("published")
     for name in ("bert", "gpt2", "bart"):
         (folder / name).mkdir()
@@ -705,9 +805,10 @@ def published(data_folder, tmp_path_factory):
     words = [line.split()[0] for line in lines]
     bart = ["<s>", "<pad>", "</s>", "<unk>", *(tokens.get(word, word) for word in words)]
     vocabularies = {"gpt2": gpt2, "bart": {t: i for i, t in enumerate(bart)} | {"<mask>": 50264}}
-    for name, vocabulary in vocabularies.items():
-        (folder / name / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-        shutil.copy(source / "gpt2" / "vocab.bpe", folder / name / "merges.txt")
+    files = {"gpt2": ("encoder.json", "vocab.bpe"), "bart": ("vocab.json", "merges.txt")}
+    for name, (pieces, merges) in files.items():
+        (folder / name / pieces).write_text(json.dumps(vocabularies[name]), encoding="utf-8")
+        shutil.copy(source / "gpt2" / "vocab.bpe", folder / name / merges)
     return {path.name: Tokenizer.load(path) for path in folder.iterdir()}
 
 
@@ -747,9 +848,11 @@ def test_an_answer_and_tags_of_bert_base_uncased(published):
 @pytest.mark.data
 def test_the_ids_of_gpt2_and_bart(published):
     t = published["gpt2"]
+    assert t.encode("Hello world").ids == [15496, 995]
     assert len(t) == 50257 and t.special_ids == (50256,) and t.eos_id == t.bos_id == 50256
     fox = [464, 2068, 7586, 21831, 18045, 625, 262, 16931, 3290]
     assert t.encode("The quick brown fox jumps over the lazy dog").ids == fox
+    assert t.encode("Hello<|endoftext|>", special_tokens=True).ids == [15496, 50256]
     t = published["bart"]
     assert len(t) == 50265 and t.special_ids == (0, 1, 2, 3, 50264)
     text = "UN Chief Says There Is No <mask> in Syria"
@@ -761,12 +864,13 @@ def test_the_ids_of_gpt2_and_bart(published):
     ]  # fmt: skip
 
 
-def test_equal_lines_give_equal_wordpiece_vocabularies():
+@pytest.mark.parametrize("train", [Tokenizer.train_wordpiece, Tokenizer.train_byte_level])
+def test_equal_lines_give_equal_vocabularies(train):
     """Also among merges that are equally frequent, of which the library's order is by chance."""
     lines = [f"{a}{b}{c}{d}" for a in "abcd" for b in "efgh" for c in "ijkl" for d in "mnop"]
 
     def vocabulary():
-        tokenizer = Tokenizer.train_wordpiece(lines, 60)
+        tokenizer = train(lines, 60 if train == Tokenizer.train_wordpiece else 280)
         return [tokenizer.id_to_token(i) for i in range(len(tokenizer))]
 
     assert all(vocabulary() == vocabulary() for _ in range(4))

@@ -28,7 +28,7 @@ TINY = [
     }.items()
 ]  # fmt: skip
 MODEL = ["config.json", "model.safetensors", "tokenizer.json"]
-FOLDER = sorted([*MODEL, "checkpoint", "generation_config.json"])
+FOLDER = sorted([*MODEL, "checkpoint", "generation_config.json", "tokenizer_config.json"])
 APPLE = "나는 사과를 먹었다."
 
 call, refused = (partial(function, translate) for function in (commands.call, commands.refused))

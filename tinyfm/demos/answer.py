@@ -60,11 +60,11 @@ def new_parser() -> cli.Parser:
     new = shared_parser(COMMAND, TRAINING)
     asked = new.add_argument_group("questions")
     asked.add_argument(
-        "--question", type=cli.text, metavar="TEXT", help="answer this out of --context; without "
-        "it, after --model, each line of standard input, or what is typed at a prompt: a question, "
-        "a tab, a passage",
+        "--question", type=cli.full_text, metavar="TEXT", help="answer this out of --context; "
+        "without it, after --model, each line of standard input, or what is typed at a prompt: a "
+        "question, a tab, a passage",
     )  # fmt: skip
-    asked.add_argument("--context", type=cli.text, metavar="TEXT", help="the passage")
+    asked.add_argument("--context", type=cli.full_text, metavar="TEXT", help="the passage")
     asked.add_argument(
         "--n-best", type=cli.positive_int, default=1, metavar="N", help="answers that are shown "
         "(default: %(default)s)",

@@ -123,6 +123,8 @@ def new_say(quiet: bool) -> Callable[[str], None]:
     """
     from tqdm import tqdm
 
+    tqdm.get_lock()  # made now: if Ctrl-C cut it short in the first write, tqdm would lack it
+
     def say(message: str) -> None:  # around the progress line, where there is one
         tqdm.write(message, file=sys.stderr if quiet else sys.stdout)
 
@@ -289,6 +291,13 @@ def text(value: str) -> str:
         return value.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
         raise argparse.ArgumentTypeError(f"give UTF-8 text, not {value!r}") from None
+
+
+def full_text(value: str) -> str:
+    """A text that is not blank."""
+    if not (decoded := text(value)).strip():
+        raise argparse.ArgumentTypeError(f"give a text that is not blank, not {value!r}")
+    return decoded
 
 
 def _whole_number(value: str, least: int) -> int:

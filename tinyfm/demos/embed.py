@@ -288,7 +288,8 @@ def read_search(path: str) -> Records[str]:
 
 
 def read_scores(path: str) -> Records[Scored]:
-    records: Records[Any] = read_classification(path, ("sentence1", "sentence2"), regression=True)
+    columns = ("sentence1", "sentence2")
+    records: Records[Any] = read_classification(path, columns, regression=True, options=False)
     pairs = [Scored(r.texts[0], r.texts[1], r.label) for r in records]
     return Records(pairs, [records.where(i) for i in range(len(records))])
 

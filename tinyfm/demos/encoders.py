@@ -14,6 +14,7 @@ from tinyfm.data import Example, ExampleBatches, example_batches
 from tinyfm.demos import cli
 from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
 from tinyfm.errors import InputError
+from tinyfm.pretrained import PretrainedConfig
 from tinyfm.tokenizer import Encoding, Tokenizer
 
 FAMILIES = tuple(
@@ -38,12 +39,17 @@ def size_options(kinds: int, **changes: Any) -> dict[str, Option]:
     }
 
 
-def new_config(args: argparse.Namespace, tokenizer: Tokenizer, **more: Any) -> models.BertConfig:
-    """A BERT of the sizes in args."""
+def check_heads(args: argparse.Namespace) -> None:
+    """InputError if the heads cannot share the width."""
     if args.hidden_size % args.heads:
         raise InputError(
             f"--hidden-size {args.hidden_size} is not a multiple of --heads {args.heads}"
         )
+
+
+def new_config(args: argparse.Namespace, tokenizer: Tokenizer, **more: Any) -> models.BertConfig:
+    """A BERT of the sizes in args."""
+    check_heads(args)
     return models.BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=args.hidden_size,
@@ -59,33 +65,37 @@ def new_config(args: argparse.Namespace, tokenizer: Tokenizer, **more: Any) -> m
     )
 
 
-def new_model(cls: type, config: models.BertConfig, **options: Any) -> Any:
+def new_model(cls: type, config: PretrainedConfig, **options: Any) -> Any:
     """A model with random weights; a size that the memory does not hold is an InputError."""
     try:
         return cls(config, **options)
     except MemoryError as error:
+        size = models.num_parameters(config, cls)
         raise InputError(
-            f"--hidden-size {config.hidden_size}, --ffn {config.intermediate_size}, --layers "
-            f"{config.num_hidden_layers}: the model does not fit into the memory; make it smaller"
+            f"a model of {size:,} parameters does not fit into the memory; give a smaller "
+            "--hidden-size, --vocab-size, or number of --layers"
         ) from error
 
 
-def open_model(folder: str, *heads: str, **config: Any) -> tuple[Any, Tokenizer]:
+def open_model(
+    folder: str, *heads: str, families: Sequence[str] = FAMILIES, **config: Any
+) -> tuple[Any, Tokenizer]:
     """The model in a folder with a head, new or its own, and the tokenizer.
 
     heads: ends of class names, as ForMaskedLM ("Model" for none); of several that of the model's
         own class is taken, or else the first.
+    families: the values of model_type that will do.
     InputError: what cannot be opened, has no such head, or does not fit together.
     """
     path = pretrained.resolve(folder)
     values = pretrained.read_config(path)
-    if (family := values.get("model_type")) not in FAMILIES:
+    if (family := values.get("model_type")) not in families:
         raise InputError(
             f"{path / pretrained.CONFIG}: model_type is {family!r}, and this command takes "
-            f"{', '.join(FAMILIES)}; give a model of one of these"
+            f"{', '.join(families)}; give a model of one of these"
         )
     own = [head for head in heads for name in values["architectures"] if name.endswith(head)]
-    cls = models.with_head(family, (*own, *heads)[0])
+    cls = models.with_head(str(family), (*own, *heads)[0])
     model = cls.from_pretrained(folder, **config)
     for name, array in model.state_dict().items():
         if not np.isfinite(array).all():  # save_pretrained writes such weights when forced
@@ -158,13 +168,19 @@ def new_example(encoding: Encoding, model: Any, **more: Any) -> Example:
     return example | more
 
 
+def pad_id(model: Any) -> int:
+    """What fills the ends of short texts; any token where a model has none for it (GPT-2)."""
+    return 0 if model.config.pad_token_id is None else model.config.pad_token_id
+
+
 def outputs(
     model: Any, examples: Sequence[Example], max_tokens: int = BATCH_TOKENS
 ) -> Iterator[tuple[np.ndarray, dict[str, Any], Any]]:
     """(indexes, batch, the model's output), in batches over all examples; nothing is recorded."""
-    pad_id = model.config.pad_token_id
     with model.evaluating():
-        for indexes, batch in example_batches(examples, max_tokens=max_tokens, pad_id=pad_id):
+        for indexes, batch in example_batches(
+            examples, max_tokens=max_tokens, pad_id=pad_id(model)
+        ):
             yield indexes, batch, model(**batch)
 
 

@@ -5,9 +5,10 @@
     How many children did Belarimar have?       (no answer: the passage tells it of another)
 
 The rules: a passage tells three to six facts, each in a sentence of its own, of one or two people,
-towns or buildings (FACTS). The question asks for a part of one of them. A fifth of the questions
-has no answer, as in SQuAD 2.0 (Rajpurkar et al. 2018): the passage does not tell this of the one
-that is asked about, though perhaps of the other; or it does not mention who is asked about.
+towns or buildings (KINDS). Nobody does anything before being born, and so it is with towns and
+buildings. The question asks for a part of one of the facts. A fifth of the questions has no answer,
+as in SQuAD 2.0 (Rajpurkar et al. 2018): the passage does not tell this of the one that is asked
+about, though perhaps of the other; or it does not mention who is asked about.
 
 No name in the test is known from training (names.py).
 """
@@ -24,10 +25,14 @@ IMPOSSIBLE = 0.2
 
 
 class Fact(NamedTuple):
-    """One thing to tell: ways to say it, and questions with the part that each asks for."""
+    """One thing to tell: ways to say it, and questions with the part that each asks for.
+
+    first: nothing that has a year came before it, for it is a birth, a founding or a building.
+    """
 
     sayings: tuple[str, ...]
     questions: tuple[tuple[str, str], ...]
+    first: bool = False
 
 
 class Kind(NamedTuple):
@@ -43,6 +48,7 @@ PERSON = Kind(
         Fact(
             ("{who} was born in {town} in {year}.", "In {year}, {who} was born in {town}."),
             (("Where was {who} born?", "town"), ("When was {who} born?", "year")),
+            first=True,
         ),
         Fact(
             ("{who} moved to {town} in {year}.", "In {year}, {who} moved to {town}."),
@@ -69,6 +75,7 @@ TOWN = Kind(
         Fact(
             ("{who} was founded by {person} in {year}.", "In {year}, {person} founded {who}."),
             (("Who founded {who}?", "person"), ("When was {who} founded?", "year")),
+            first=True,
         ),
         Fact(
             ("{who} lies on the river {river}.", "The river {river} flows through {who}."),
@@ -98,6 +105,7 @@ BUILDING = Kind(
         Fact(
             ("{who} was built by {person} in {year}.", "In {year}, {person} built {who}."),
             (("Who built {who}?", "person"), ("When was {who} built?", "year")),
+            first=True,
         ),
         Fact(("{who} is {metres} metres high.",), (("How high is {who}?", "metres"),)),
         Fact(
@@ -120,9 +128,9 @@ BUILDING = Kind(
 )
 KINDS = (PERSON, TOWN, BUILDING)
 
+FIRST, LATER = range(1700, 1940), range(18, 60)  # the year of a first fact, and how long after it
 NAMED = ("town", "person", "river")
 VALUES: dict[str, Sequence[object]] = {
-    "year": range(1700, 2000),
     "few": range(2, 10),
     "metres": range(20, 200),
     "many": [f"{thousands},{hundreds}00" for thousands in range(1, 90) for hundreds in range(10)],
@@ -170,7 +178,8 @@ def draw_question(dice: Dice, new_names: NewNames) -> Question:
     called = [kind.called.format(name=new_names.draw()) for _ in range(dice.one((1, 1, 2)))]
     known = dice.shuffled((who, fact) for who in called for fact in kind.facts)
     number = dice.one((3, 4, 5, 6))
-    told = [tell(dice, who, fact, new_names) for who, fact in known[:number]]
+    begun = {who: dice.one(FIRST) for who in called}
+    told = [tell(dice, who, fact, begun[who], new_names) for who, fact in known[:number]]
     context = " ".join(one.sentence for one in told)
     if dice.chance(IMPOSSIBLE):
         untold = known[number:]
@@ -186,10 +195,11 @@ def draw_question(dice: Dice, new_names: NewNames) -> Question:
     return Question(question.format(who=told[index].who), context, (Answer(words, place),))
 
 
-def tell(dice: Dice, who: str, fact: Fact, new_names: NewNames) -> Told:
-    """The fact in one of its sayings, with all that it is about drawn."""
+def tell(dice: Dice, who: str, fact: Fact, begun: int, new_names: NewNames) -> Told:
+    """The fact in one of its sayings, with all that it is about drawn; begun: the year of birth."""
     saying = dice.one(fact.sayings)
     values = {name: str(dice.one(options)) for name, options in VALUES.items()}
+    values["year"] = str(begun if fact.first else begun + dice.one(LATER))
     values |= {name: new_names.draw() for name in NAMED}
     return Told(who, fact, saying, {"who": who, **values})
 

@@ -36,7 +36,7 @@ from tinyfm.demos.encoders import (
     size_options,
     train_encoder,
 )
-from tinyfm.demos.learning import CHECKPOINT, OPTIONS, Look, Option, Say, Training
+from tinyfm.demos.learning import Look, Option, Say, Training, begun
 from tinyfm.demos.pretraining import (
     RECIPES,
     Scores,
@@ -150,7 +150,7 @@ def train_all(args: argparse.Namespace, device: str, say: Say) -> Filler:
     for recipe in RECIPES:
         folder = Path(args.save) / recipe
         # The second has the options of the first, and has not begun if that was interrupted.
-        resume = args.resume and (not done or (folder / CHECKPOINT / OPTIONS).is_file())
+        resume = args.resume and (not done or begun(folder))
         changes = {"recipe": recipe, "save": str(folder), "resume": resume}
         own = argparse.Namespace(**vars(own) | changes)
         done[recipe] = train(own, device, say)

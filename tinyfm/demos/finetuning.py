@@ -1,4 +1,4 @@
-"""How classify, tag and answer learn: a model with a head, new or opened, on records of a file.
+"""How classify, tag, answer and chat learn: a model with a head, new or opened, on records.
 
 A command describes its `Task`; `run` reads the files, trains, and takes the scores.
 """
@@ -10,28 +10,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
+
 import tinyfm
 from tinyfm import pretrained
-from tinyfm.data import Example, ExampleBatches
+from tinyfm.data import Batch, Example, ExampleBatches
 from tinyfm.demos import cli
-from tinyfm.demos.encoders import (
-    longest,
-    new_config,
-    new_model,
-    new_tokenizer,
-    open_model,
-    size_options,
-    train_encoder,
-)
+from tinyfm.demos.encoders import open_model, pad_id, size_options
+from tinyfm.demos.families import BERT, Family, family_of
 from tinyfm.demos.learning import Option, Say, Training
 from tinyfm.demos.records import Records
 from tinyfm.errors import InputError
-from tinyfm.models import with_head
 from tinyfm.tokenizer import Tokenizer
 
 R = TypeVar("R")
 
 KINDS = ("", "with --train", "with --train and --model")
+GENERATED = "generated"  # given to --train: what is learnt from without it
+Change = Callable[[Batch, np.random.Generator], Batch]
 
 
 class Score(NamedTuple):
@@ -47,12 +43,14 @@ class Model(NamedTuple):
     model: Any
     tokenizer: Tokenizer
     max_length: int
+    family: Family = BERT
 
 
 class Task(Generic[R]):
     """What a command knows of its records."""
 
     heads: tuple[str, ...]  # ends of the names of the classes that do it, as ForMaskedLM
+    families: tuple[Family, ...] = (BERT,)  # that have such classes; new models are of the first
     lowercase = True  # in a vocabulary that is learnt here
 
     def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[R]:
@@ -63,7 +61,7 @@ class Task(Generic[R]):
         """Generated records: to learn from, and by name those to test on."""
         raise NotImplementedError
 
-    def head(self, records: Records[R]) -> str:
+    def head(self, records: Records[R], family: Family) -> str:
         """The one of `heads` that learns from such records."""
         return self.heads[0]
 
@@ -74,6 +72,15 @@ class Task(Generic[R]):
         """
         return {}
 
+    def reading(
+        self, records: Records[R], family: Family, args: argparse.Namespace
+    ) -> dict[str, Any]:
+        """Fields of the config that say how a model of the family reads such records.
+
+        InputError: it cannot read them as the command line says.
+        """
+        return {}
+
     def lines(self, records: Records[R]) -> list[str]:
         """The texts that a vocabulary is learnt from."""
         raise NotImplementedError
@@ -81,6 +88,10 @@ class Task(Generic[R]):
     def examples(self, records: Records[R], model: Model) -> list[Example]:
         """Inputs with labels."""
         raise NotImplementedError
+
+    def change(self, args: argparse.Namespace, model: Model) -> Change | None:
+        """What is done to each batch of a training as it is made; None: nothing."""
+        return None
 
     def score(self, records: Records[R], model: Model) -> Score:
         """How well the model does on the records."""
@@ -165,7 +176,10 @@ def shared_parser(command: Command, training: Training) -> cli.Parser:
     parser = cli.Parser(command.prog, command.doc)
     work = parser.add_argument_group("what to do")
     file: dict[str, Any] = {"metavar": "FILE"}
-    work.add_argument("--train", **file, help=f"learn from this file: {command.train}; may be .gz")
+    work.add_argument(
+        "--train", **file, help=f"learn from this file: {command.train}; may be .gz; or from what "
+        f'is learnt without a file: "{GENERATED}"',
+    )  # fmt: skip
     work.add_argument("--valid", **file, help="score this file while learning")
     work.add_argument("--test", **file, help="score this file at the end")
     work.add_argument(
@@ -195,7 +209,7 @@ def check(training: Training, args: argparse.Namespace) -> None:
         given += ["valid"] if args.valid is not None else []
         if given:
             raise InputError(f"--{given[0].replace('_', '-')} is for a training: give --train too")
-    own = [name for name in given if name in {*size_options(1), "dropout"}]
+    own = [name for name in given if name in {*size_options(1), "dropout", "level"}]
     if args.model is not None and own:
         raise InputError(
             f"--{own[0].replace('_', '-')} is for a new model, and that in {args.model} has its "
@@ -207,27 +221,41 @@ def check(training: Training, args: argparse.Namespace) -> None:
 
 def run(task: Task[R], training: Training, args: argparse.Namespace, say: Say) -> Model:
     """Train, if the arguments ask for it, and score what is to be tested."""
+    return run_and_score(task, training, args, say)[0]
+
+
+def run_and_score(
+    task: Task[R], training: Training, args: argparse.Namespace, say: Say
+) -> tuple[Model, dict[str, Score]]:
+    """What `run` does; the scores by the names of the tests."""
     check(training, args)
     device = cli.choose_device(args)
     tests: dict[str, Records[R]]
     if learns(args):
         model, tests = _train(task, training, args, device, say)
     else:
-        opened, tokenizer = open_model(args.model, *task.heads)
+        opened, tokenizer = open_model(args.model, *task.heads, families=_types(task))
         if new := opened.load_report.new:
             raise InputError(
                 f"{args.model}: is not trained for this task ({', '.join(new)} would be new); "
                 "give --train FILE too"
             )
-        model = Model(opened.to(device), tokenizer, args.max_length or longest(opened))
+        family = family_of(opened.config.model_type, task.families)
+        longest = args.max_length or family.longest(opened)
+        model = Model(opened.to(device), tokenizer, longest, family)
         _check_length(model, args.model)
         task.check_asked(args, model)
         tests = {}
         if args.test is not None:
             tests = {args.test: task.read(args.test, args, opened)}
-    for name, records in tests.items():
-        say(f"{name}: {task.score(records, model).text}")
-    return model
+    scores = {name: task.score(records, model) for name, records in tests.items()}
+    for name, score in scores.items():
+        say(f"{name}: {score.text}")
+    return model, scores
+
+
+def _types(task: Task[Any]) -> list[str]:
+    return [name for family in task.families for name in family.types]
 
 
 def _train(
@@ -237,31 +265,35 @@ def _train(
     chosen = args.max_length
     training.settle(args, _kind)
     tests: dict[str, Records[R]] = {}
-    if args.train is not None:
+    if _has_file(args):
         records = task.read(args.train, args)
     else:
         records, tests = task.embedded()
     tinyfm.manual_seed(args.seed)
-    config, head = task.config(records), task.head(records)
+    family = _family(task, args)
+    config, head = task.config(records), task.head(records, family)
+    reading = task.reading(records, family, args)
     if args.model is not None:
-        model, tokenizer = open_model(args.model, head, **_changes(args.model, head, config))
+        changes = _changes(args.model, head, config) | reading
+        opened = open_model(args.model, head, families=_types(task), **changes)
+        model, tokenizer = family.prepared(*opened)
         if chosen is None:  # else it is the user's, and refused where the model takes less
-            args.max_length = min(args.max_length, longest(model))
+            args.max_length = min(args.max_length, family.longest(model))
     else:
-        tokenizer = new_tokenizer(args, task.lines(records), task.lowercase)
-        model = new_model(with_head("bert", head), new_config(args, tokenizer, **config))
-    ready = Model(model.to(device), tokenizer, args.max_length)
+        tokenizer = family.new_tokenizer(args, task.lines(records), task.lowercase)
+        model = family.new_model(args, tokenizer, head, **config, **reading)
+    ready = Model(model.to(device), tokenizer, args.max_length, family)
     _check_length(ready, args.model)
     task.check_asked(args, ready)
     # All files are read, and found good and short enough, before the work begins.
     if args.test is not None:
         tests = {args.test: task.read(args.test, args, model)}
     valid = None if args.valid is None else task.read(args.valid, args, model)
-    if valid is None and args.train is None:
+    if valid is None and not _has_file(args):
         valid = next(iter(tests.values()))
     for others in (*tests.values(), *([] if valid is None else [valid])):
         task.examples(others, ready)
-    batches = _batches(task.examples(records, ready), ready, args)
+    batches = _batches(task.examples(records, ready), ready, args, task.change(args, ready))
     args.steps = args.steps or max(1, args.epochs * len(batches) // args.accumulate)
     args.warmup = args.warmup or -(-args.steps // 10)
 
@@ -276,13 +308,27 @@ def _train(
     if (report := model.load_report) and (untrained := [*report.new, *report.missing]):
         notes.append(f"new, and to be learnt: {', '.join(untrained)}")
     what = f"{len(records)} records"
-    train_encoder(training, args, model, tokenizer, batches, look, say, what, notes=notes)
+    family.train(training, args, model, tokenizer, batches, look, say, what, notes=notes)
     return ready, tests
+
+
+def _has_file(args: argparse.Namespace) -> bool:
+    """Whether the records are a file's, and not generated."""
+    return args.train not in (None, GENERATED)
+
+
+def _family(task: Task[Any], args: argparse.Namespace) -> Family:
+    """That of the model in --model, or else of the one that is asked for."""
+    if args.model is not None:
+        values = pretrained.read_config(pretrained.resolve(args.model))
+        return family_of(values.get("model_type"), task.families)
+    asked = getattr(args, "architecture", None)
+    return next((f for f in task.families if f.name == asked), task.families[0])
 
 
 def _kind(args: argparse.Namespace) -> int:
     """The place in KINDS of what the arguments ask for."""
-    return 2 if args.model is not None else 1 if args.train is not None else 0
+    return 2 if args.model is not None else 1 if _has_file(args) else 0
 
 
 def _changes(folder: str, head: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -309,24 +355,33 @@ def _changes(folder: str, head: str, config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _batches(examples: list[Example], model: Model, args: argparse.Namespace) -> ExampleBatches:
+def _batches(
+    examples: list[Example], model: Model, args: argparse.Namespace, change: Change | None
+) -> ExampleBatches:
     try:
         return ExampleBatches(
             examples,
             max_tokens=args.max_tokens,
-            pad_id=model.model.config.pad_token_id,
+            pad_id=pad_id(model.model),
             seed=args.seed,
+            change=change,
         )
     except InputError as error:
         raise InputError(f"--max-tokens {args.max_tokens}: {error}") from error
 
 
 def _check_length(model: Model, folder: str | None) -> None:
-    special = len(model.tokenizer.encode("", "").ids)
+    check_room(model, texts=1)
+    if model.max_length > (most := model.family.longest(model.model)):
+        raise InputError(f"--max-length {model.max_length}: the model in {folder} takes {most}")
+
+
+def check_room(model: Model, texts: int) -> None:
+    """InputError if --max-length holds no more than what stands around a text, or around two."""
+    special = len(model.tokenizer.encode("", "" if texts > 1 else None).ids)
     if model.max_length <= special:
+        around = "two texts" if texts > 1 else "a text"
         raise InputError(
-            f"--max-length {model.max_length}: {special} special tokens stand around two texts; "
+            f"--max-length {model.max_length}: {special} special tokens stand around {around}; "
             "give more"
         )
-    if model.max_length > (most := longest(model.model)):
-        raise InputError(f"--max-length {model.max_length}: the model in {folder} takes {most}")

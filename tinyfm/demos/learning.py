@@ -31,6 +31,17 @@ SCHEDULES = ("noam", "linear", "cosine", "constant")
 CHECKPOINT, OPTIONS = "checkpoint", "options.json"
 
 
+def begun(folder: str | Path) -> bool:
+    """Whether a --save folder holds a training that can go on; none that was stopped at once."""
+    return _missing(folder) is None
+
+
+def _missing(folder: str | Path) -> Path | None:
+    """The first of the files that make a training, if the --save folder lacks one."""
+    needed = (Path(folder) / CHECKPOINT / name for name in (OPTIONS, checkpoints.MANIFEST))
+    return next((path for path in needed if not path.is_file()), None)
+
+
 class Option(NamedTuple):
     """An option of a training: its kind, its value in each kind of training, its meaning.
 
@@ -137,9 +148,9 @@ class Training:
     def _recall(self, args: argparse.Namespace) -> None:
         """--resume: set the options of the training that goes on."""
         path = Path(args.save) / CHECKPOINT / OPTIONS
-        if not path.is_file():
+        if missing := _missing(args.save):
             raise InputError(
-                f"{path}: no such file; {args.save} holds no training to go on with, leave "
+                f"{missing}: no such file; {args.save} holds no training to go on with, leave "
                 "--resume out to begin one"
             )
         try:
@@ -210,7 +221,7 @@ def learn(
     began = time.perf_counter()
     folder = Path(args.save)
     try:
-        history = _fit(model, batches, optimizer, look, checkpoint, args, say)
+        history = fit(model, batches, optimizer, look, checkpoint, args, say)
     except KeyboardInterrupt:
         # The weights that fit has saved; those in memory may be half loaded or not trained at all.
         if checkpoints.exists(checkpoint) and training.step_of(checkpoint) > 0:
@@ -224,16 +235,19 @@ def learn(
     return history
 
 
-def _fit(
+def fit(
     model: Any,
     batches: Any,
     optimizer: optim.Optimizer,
     look: Look,
-    checkpoint: Path,
+    checkpoint: Path | None,
     args: argparse.Namespace,
     say: Say,
 ) -> list[dict[str, float]]:
-    """training.fit, and the mean of the last checkpoints (--average)."""
+    """training.fit, and the mean of the last checkpoints (--average).
+
+    checkpoint: the folder; None: nothing is saved.
+    """
     average = getattr(args, "average", 1)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # fit raises an error with a remedy
@@ -249,12 +263,12 @@ def _fit(
                 evaluate_every=-(-args.steps // LOOKS),
                 folder=checkpoint,
                 resume=args.resume,
-                save_every=args.save_every,
+                save_every=args.save_every or args.steps,
                 keep=average,
             )
     except FloatingPointError as error:
         raise InputError(str(error)) from error
-    if average > 1:
+    if checkpoint is not None and average > 1:
         model.load_state_dict(training.average(checkpoint))
         count = len(list(checkpoint.glob("weights-*")))
         say(f"the weights are the mean of those at the last {count} checkpoints")

@@ -11,7 +11,8 @@ The rules that give an opinion its label, positive or negative:
    are -1, not awful and I will not complain +1.
 3. So do `I doubt that`, `nobody would say that` and `it is not true that` before a clause, while
    `I am sure that`, `everybody would say that` and `it is true that` leave it as it is.
-4. Clauses joined by `and` add up, and never to 0: the stronger one decides.
+4. Clauses joined by `and` add up, and never to 0: the stronger one decides. Only the last of them
+   has something before it, for `I doubt that A and B` would doubt both.
 5. In `A, but B` and `although A, B` what decides is B; in `A, although B` it is A. The two sides
    are of opposite value.
 
@@ -126,24 +127,28 @@ def draw_review(dice: Dice) -> Opinion:
 
 def draw_side(dice: Dice, scene: tuple[Kind, ...]) -> Opinion:
     """A clause, or two joined by `and`."""
-    first = draw_clause(dice, scene)
     if dice.chance(0.85):
-        return first
-    second = draw_clause(dice, scene)
+        return draw_clause(dice, scene)
+    first, second = draw_bare(dice, scene), draw_clause(dice, scene)
     while first.value + second.value == 0:
         second = draw_clause(dice, scene)
     return Opinion(f"{first.words} and {second.words}", first.value + second.value)
 
 
 def draw_clause(dice: Dice, scene: tuple[Kind, ...]) -> Opinion:
-    """What something was like, whether I liked it, or what I will do; perhaps with a frame."""
-    draw = dice.one((draw_description, draw_description, draw_feeling, draw_plan))
-    clause = draw(dice, dice.one(scene))
+    """A bare one, perhaps with a frame."""
+    clause = draw_bare(dice, scene)
     if dice.chance(0.85):
         return clause
     if dice.chance(0.5):
         return clause._replace(words=f"{dice.one(KEEPING)} {clause.words}")
     return clause.turned(f"{dice.one(TURNING)} {clause.words}")
+
+
+def draw_bare(dice: Dice, scene: tuple[Kind, ...]) -> Opinion:
+    """What something was like, whether I liked it, or what I will do."""
+    draw = dice.one((draw_description, draw_description, draw_feeling, draw_plan))
+    return draw(dice, dice.one(scene))
 
 
 def draw_description(dice: Dice, kind: Kind) -> Opinion:

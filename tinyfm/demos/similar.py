@@ -8,6 +8,9 @@ Each word comes from a group of words that do the same: cats and dogs eat and fo
 doctors eat and write. Only groups that go together meet in a sentence, so that
 the company of a word tells its group. Two sentences are as alike as their four parts are: 1 for the
 same word, a half for two of one group, 0 else, and the sum of the parts (0 to 4) is the score.
+
+No sentence of the test is known from training. The share of words that two of them have in common
+(Jaccard's, of all their different words) alone goes with their scores at Pearson 0.859.
 """
 
 from __future__ import annotations
@@ -63,11 +66,11 @@ Sentence = tuple[Part, ...]
 
 
 def split() -> tuple[list[Scored], list[Scored]]:
-    """TRAINED pairs to learn from, and TESTED other ones."""
+    """TRAINED pairs to learn from, and TESTED ones of other sentences."""
     test = pairs(TESTED, seed=1)
-    known = {(pair.a, pair.b) for pair in test}
-    made = pairs(TRAINED + TESTED, seed=0)
-    return [pair for pair in made if (pair.a, pair.b) not in known][:TRAINED], test
+    tested = {text for pair in test for text in (pair.a, pair.b)}
+    made = pairs(2 * TRAINED, seed=0)  # some two thirds are left
+    return [pair for pair in made if tested.isdisjoint((pair.a, pair.b))][:TRAINED], test
 
 
 def pairs(count: int, seed: int) -> list[Scored]:

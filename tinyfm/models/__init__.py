@@ -22,6 +22,18 @@ from tinyfm.models.distilbert import (
     DistilBertForTokenClassification,
     DistilBertModel,
 )
+from tinyfm.models.gpt import (
+    GPT2Config,
+    GPT2DoubleHeadsModel,
+    GPT2ForSequenceClassification,
+    GPT2LMHeadModel,
+    GPT2Model,
+    OpenAIGPTConfig,
+    OpenAIGPTDoubleHeadsModel,
+    OpenAIGPTForSequenceClassification,
+    OpenAIGPTLMHeadModel,
+    OpenAIGPTModel,
+)
 from tinyfm.models.marian import MarianConfig, MarianMTModel
 from tinyfm.models.output import ModelOutput
 from tinyfm.models.roberta import (
@@ -53,9 +65,19 @@ __all__ = [
     "DistilBertForSequenceClassification",
     "DistilBertForTokenClassification",
     "DistilBertModel",
+    "GPT2Config",
+    "GPT2DoubleHeadsModel",
+    "GPT2ForSequenceClassification",
+    "GPT2LMHeadModel",
+    "GPT2Model",
     "MarianConfig",
     "MarianMTModel",
     "ModelOutput",
+    "OpenAIGPTConfig",
+    "OpenAIGPTDoubleHeadsModel",
+    "OpenAIGPTForSequenceClassification",
+    "OpenAIGPTLMHeadModel",
+    "OpenAIGPTModel",
     "RobertaConfig",
     "RobertaForMaskedLM",
     "RobertaForMultipleChoice",

@@ -19,7 +19,7 @@ from tinyfm import masks, nn, ops
 from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module, host
 from tinyfm.data import IGNORE_INDEX
-from tinyfm.models.heads import classification_loss, span_loss
+from tinyfm.models.heads import choices_of, classification_loss, sequence_loss, span_loss
 from tinyfm.models.output import ModelOutput
 from tinyfm.pretrained import ClassifierConfig, PreTrainedModel
 from tinyfm.renames import Rename, below
@@ -45,6 +45,15 @@ class BertConfig(ClassifierConfig):
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     pad_token_id: int = field(default=0, metadata={"least": 0})
+    tie_word_embeddings: bool = True
+    is_decoder: bool = False
+    add_cross_attention: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("is_decoder", "add_cross_attention"):
+            if getattr(self, name):
+                raise ValueError(f"{name} is True: only encoders, which look both ways, are opened")
 
     @classmethod
     def base(cls, **changes: Any) -> Self:
@@ -93,6 +102,7 @@ class Switches:
     pooler_activation: str = "tanh"
     classifier_dropout: float = 0.1
     token_dropout: float | None = None  # as classifier_dropout
+    choice_dropout: float | None = None  # the same
     pooler_dropout: float = 0.0  # before the pooler, where a sequence is classified
     answer_dropout: float = 0.0
 
@@ -232,6 +242,8 @@ class MaskedLMHead(nn.Module):
     """What stands here?  LN(gelu(h W)) E^T + b, with the embedding table E (section 3.1)."""
 
     def __init__(self, config: BertConfig) -> None:
+        if not config.tie_word_embeddings:
+            raise ValueError("tie_word_embeddings is False: untied heads are not supported")
         layer = config.layer()
         self.dense = nn.Linear(layer.d_model, layer.d_model, init=layer.init)
         self.activation = nn.ACTIVATIONS[config.switches().mlm_activation]
@@ -335,7 +347,8 @@ class BertForPreTraining(WithBody):
         """labels (B, T): the hidden words, -100 elsewhere; next_sentence_label (B,): 0 = follows.
 
         .prediction_logits (B, T, V), .seq_relationship_logits (B, 2).  The loss is the sum of the
-        means whose labels are given; num_labels counts the hidden words, or else the pairs.
+        means whose labels are given; num_labels counts the hidden words, or else the pairs.  So a
+        mean over batches, as in accumulation, weighs the pairs' part by the words of their batch.
         """
         output = self.bert(*inputs, **options)
         table = self.bert.embeddings.word.weight
@@ -362,7 +375,7 @@ class BertForSequenceClassification(WithBody):
     def forward(self, *inputs: Any, labels: Array | None = None, **options: Any) -> ModelOutput:
         output = self.bert(*inputs, **options)
         logits = self.classifier(self.dropout(output.pooler_output))
-        loss = None if labels is None else classification_loss(logits, labels)
+        loss = None if labels is None else sequence_loss(logits, labels)
         return output.extended(loss, logits=logits)
 
 
@@ -377,7 +390,9 @@ class BertForMultipleChoice(WithBody):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self.dropout = nn.Dropout(config.switches().classifier_dropout)
+        switches = config.switches()
+        choice_dropout, other = switches.choice_dropout, switches.classifier_dropout
+        self.dropout = nn.Dropout(other if choice_dropout is None else choice_dropout)
         self.classifier = self._new_linear(1)
 
     def forward(
@@ -389,7 +404,7 @@ class BertForMultipleChoice(WithBody):
         labels: Array | None = None,
         output_attentions: bool = False,
     ) -> ModelOutput:
-        batch, choices, _ = host(input_ids).shape
+        batch, choices, _ = choices_of(input_ids)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids)
         flat = (None if x is None else host(x).reshape(batch * choices, -1) for x in inputs)
         output = self.bert(*flat, output_attentions=output_attentions)
@@ -434,7 +449,11 @@ class BertForQuestionAnswering(WithBody):
         end_positions: Array | None = None,
         **options: Any,
     ) -> ModelOutput:
-        """start_positions, end_positions (B,): tokens; .start_logits, .end_logits (B, T)."""
+        """start_positions, end_positions (B,): tokens; .start_logits, .end_logits (B, T).
+
+        num_labels counts the texts of which the start or the end is not cut.  A mean over batches,
+        as in accumulation, weighs both parts by it, also where more starts are left than ends.
+        """
         output = self.bert(*inputs, **options)
         logits = self.qa_outputs(self.dropout(output.last_hidden_state))
         start, end = logits[..., 0], logits[..., 1]

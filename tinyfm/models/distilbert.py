@@ -41,6 +41,7 @@ class DistilBertConfig(ClassifierConfig):
     seq_classif_dropout: float = 0.2
     initializer_range: float = 0.02
     pad_token_id: int = field(default=0, metadata={"least": 0})
+    tie_word_embeddings: bool = True
 
     def layer(self) -> nn.LayerConfig:
         return nn.LayerConfig(

@@ -11,7 +11,8 @@ class ModelOutput:
     """Named results, as in Hugging Face's documentation: output.loss, output.logits and so on.
 
     loss: a 0-d Tensor, the mean over the labelled positions; None without labels.
-    num_labels: how many those were; sums over batches are weighted with it.
+    num_labels: how many those were; means over batches are weighted with it.  A loss of several
+        parts, such as hidden words and pairs, has one number, and its other parts follow that.
     logits and other fields: a Tensor, or a function that makes it.  With labels the loss did not
         need the logits of all positions: they are computed when they are first asked for, without
         gradients and with the weights of that moment (so ask before the optimizer's step).

@@ -48,6 +48,7 @@ class RobertaConfig(BertConfig):
             segments=own.segments,
             positions_skip_padding=True,
             classifier_dropout=own.classifier_dropout,
+            choice_dropout=self.hidden_dropout_prob,
             pooler_dropout=own.classifier_dropout,
         )
 

@@ -86,7 +86,7 @@ class MultiHeadAttention(Module):
     cross: keys and values come from `memory` and are projected apart from the queries; otherwise
         one product makes all three.
     scale: of the scores; 1 / sqrt(head_dim) when None.
-    init: of each of the four projections.
+    init: of each of the four projections; out_init: of the last one, where it differs.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class MultiHeadAttention(Module):
         dropout: float = 0.0,
         scale: float | None = None,
         init: Init = xavier_uniform,
+        out_init: Init | None = None,
     ) -> None:
         if num_heads < 1:
             raise ValueError(f"num_heads is {num_heads}: it must be at least 1")
@@ -113,7 +114,7 @@ class MultiHeadAttention(Module):
             self.kv = Linear(d_model, 2 * inner, bias, stacked(init, 2))
         else:
             self.qkv = Linear(d_model, 3 * inner, bias, stacked(init, 3))
-        self.out = Linear(inner, d_model, bias, init)
+        self.out = Linear(inner, d_model, bias, out_init or init)
 
     def cache(self, batch: int, length: int) -> KVCache:
         """An empty cache for `length` positions."""

@@ -170,23 +170,42 @@ def _check_dtype(dtype: Any) -> None:
 # float32 arrays; random ones from the one generator, in the order in which layers are built.
 
 Init = Callable[[tuple[int, ...]], np.ndarray]
-_allocate: ContextVar[bool] = ContextVar("allocate", default=True)
+
+
+class _Places:
+    """How many parameters are made without memory, and may be at most (None: any number)."""
+
+    def __init__(self, most: int | None) -> None:
+        self.made, self.most = 0, most
+
+
+_places: ContextVar[_Places | None] = ContextVar("places", default=None)
 
 
 @contextmanager
-def without_memory() -> Iterator[None]:
-    """Build modules of any size from zero-stride arrays: to count parameters, or to `allocate`."""
-    token = _allocate.set(False)
+def without_memory(most: int | None = None) -> Iterator[None]:
+    """Build modules of any size from zero-stride arrays: to count parameters, or to `allocate`.
+
+    most: about how many there are values for.  ValueError as soon as there are more: each takes a
+        moment and some memory even so, and a wrong config may ask for millions of layers.
+    """
+    token = _places.set(_Places(most))
     try:
         yield
     finally:
-        _allocate.reset(token)
+        _places.reset(token)
 
 
 def new_parameter(shape: tuple[int, ...], init: Init) -> Parameter:
     """A parameter with initial values, or without memory inside `without_memory`."""
-    array = init(shape) if _allocate.get() else np.broadcast_to(np.float32(0), shape)
-    return Parameter(array)
+    if (places := _places.get()) is None:
+        return Parameter(init(shape))
+    places.made += 1
+    if places.most is not None and places.made > places.most:
+        raise ValueError(
+            f"more than {places.most} parameter arrays are asked for, far more than have values"
+        )
+    return Parameter(np.broadcast_to(np.float32(0), shape))
 
 
 def zeros(shape: tuple[int, ...]) -> np.ndarray:

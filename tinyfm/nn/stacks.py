@@ -51,6 +51,7 @@ class LayerConfig:
     bias: bool = True  # in linear layers
     scale: float | None = None  # of the attention scores: 1 / sqrt(head_dim); T5: 1
     init: Init = xavier_uniform  # of every projection
+    out_init: Init | None = None  # of those that end a sublayer; None: as the others
 
     def __post_init__(self) -> None:
         if self.activation not in ACTIVATIONS:
@@ -73,6 +74,7 @@ class LayerConfig:
             dropout=self.attention_dropout,
             scale=self.scale,
             init=self.init,
+            out_init=self.out_init,
         )
 
 
@@ -85,7 +87,7 @@ class FeedForward(Module):
         self.up = Linear(*wide)
         self.gate = Linear(*wide) if config.gated else None
         self.dropout = Dropout(config.activation_dropout)
-        self.down = Linear(config.d_ff, config.d_model, config.bias, config.init)
+        self.down = Linear(config.d_ff, config.d_model, config.bias, config.out_init or config.init)
 
     def forward(self, x: Any) -> Tensor:
         if self.gate is None:

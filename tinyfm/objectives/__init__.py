@@ -4,6 +4,16 @@ Plain arrays in, plain arrays out; nothing here knows a model.
 """
 
 from tinyfm.metrics import Entity, entities
+from tinyfm.objectives.causal_lm import (
+    chat_example,
+    chat_parts,
+    chat_prompt,
+    pack,
+    prefix_lm_example,
+    sft_example,
+    shifted,
+    windows,
+)
 from tinyfm.objectives.classification import class_labels, regression_labels
 from tinyfm.objectives.masked_lm import mask_tokens
 from tinyfm.objectives.next_sentence import SentencePair, full_sentences, next_sentence_pairs
@@ -24,14 +34,22 @@ __all__ = [
     "answer_span",
     "answer_text",
     "best_spans",
+    "chat_example",
+    "chat_parts",
+    "chat_prompt",
     "class_labels",
     "decode_answer",
     "entities",
     "full_sentences",
     "mask_tokens",
     "next_sentence_pairs",
+    "pack",
+    "prefix_lm_example",
     "regression_labels",
+    "sft_example",
+    "shifted",
     "tag_labels",
     "teacher_forcing",
+    "windows",
     "word_tags",
 ]

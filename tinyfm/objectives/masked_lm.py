@@ -53,7 +53,7 @@ def mask_tokens(
     after the last, for what lies outside is padding.
 
     Raises TypeError for ids that are not integers, ValueError for an unknown recipe, shapes that
-    differ and numbers out of range.
+    differ, numbers out of range and ids of a dtype that does not hold the whole vocabulary.
     """
     ids, hidden = np.asarray(ids), np.array(ids)
     normal = ~np.asarray(special, bool)
@@ -122,3 +122,8 @@ def _check(
             raise ValueError(
                 f"mask_tokens: {name} {outside[0]} is not below vocab_size {vocab_size}"
             )
+    if (largest := np.iinfo(ids.dtype).max) < vocab_size - 1:
+        raise ValueError(
+            f"mask_tokens: ids of {ids.dtype} reach to {largest}, and a vocabulary of {vocab_size} "
+            "to more; give int64"
+        )

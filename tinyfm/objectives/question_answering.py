@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
+from tinyfm.text import is_attached
+
 NO_ANSWER = (0, 0)
 
 
@@ -27,8 +29,9 @@ def answer_span(
 ) -> tuple[int, int]:
     """(start, end), the first and the last token of an answer: the labels of its example.
 
-    The answer `text` stands at `start_char` of the passage; blanks at its ends do not count. It is
-    (0, 0) when it is empty, as in questions without an answer, and when these tokens do not hold
+    The answer `text` stands at `start_char` of the passage; at its ends blanks do not count, nor do
+    marks and unseen characters (`tinyfm.text.is_attached`) that no token covers. It is (0, 0) when
+    it is empty, as in questions without an answer, and when these tokens do not hold
     all of it, as where the passage was cut: what a model cannot see it shall not point to.
 
     Raises ValueError when the shapes are not (T, 2) and (T,).
@@ -39,14 +42,16 @@ def answer_span(
             f"answer_span: offsets have shape {offsets.shape} and allowed {allowed.shape}; they "
             "are (T, 2) and (T,)"
         )
-    first = start_char + len(text) - len(text.lstrip())
-    last = start_char + len(text.rstrip())
+    first, text = start_char + len(text) - len(text.lstrip()), text.strip()
     starts, ends = offsets.T
-    inside = np.flatnonzero(allowed & (starts < last) & (ends > first))
-    if first >= last or not len(inside):
+    inside = np.flatnonzero(allowed & (starts < first + len(text)) & (ends > first))
+    if not text or not len(inside):
         return NO_ANSWER
     start, end = int(inside[0]), int(inside[-1])
-    return (start, end) if starts[start] <= first and ends[end] >= last else NO_ANSWER
+    # max: the first token may begin before the answer, as where that is a part of a word.
+    before, behind = text[: max(0, starts[start] - first)], text[max(0, ends[end] - first) :]
+    whole = all(c.isspace() or is_attached(c) for c in before + behind)
+    return (start, end) if whole else NO_ANSWER
 
 
 def answer_text(context: str, offsets: npt.ArrayLike, start: int, end: int) -> str:

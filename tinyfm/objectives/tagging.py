@@ -14,6 +14,13 @@ from tinyfm.data import IGNORE_INDEX
 
 T = TypeVar("T")
 WordIds = Sequence[int | None]
+# The signs of a word's first piece, of those between, and of its last, by that of the word.
+PIECES = {
+    "B-": ("B-", "I-", "I-"),
+    "I-": ("I-", "I-", "I-"),
+    "E-": ("I-", "I-", "E-"),
+    "S-": ("B-", "I-", "E-"),
+}
 
 
 def _first_pieces(word_ids: WordIds) -> dict[int, int]:
@@ -31,8 +38,8 @@ def tag_labels(
     """Labels (T,) int64 for the tokens of a sentence whose word w has the tag `tags[w]`.
 
     The first piece of a word carries its tag; the other pieces and special tokens get -100, where
-    no loss is taken (Devlin et al. 2018, section 5.3). With `all_pieces` the other pieces carry it
-    too, and B-X goes on as I-X, for they begin no entity.
+    no loss is taken (Devlin et al. 2018, section 5.3). With `all_pieces` all pieces get a tag; read
+    as words they are the same entities (PIECES), so that B-X goes on as I-X.
 
     >>> tag_labels([None, 0, 0, 1, None], ["B-LOC", "O"], {"O": 0, "B-LOC": 1}).tolist()
     [-100, 1, -100, 0, -100]
@@ -40,17 +47,19 @@ def tag_labels(
     Raises ValueError for a word without a tag and for a tag that `label2id` does not have.
     """
     first = _first_pieces(word_ids)
+    last = {word: position for position, word in enumerate(word_ids)}
     labels = np.full(len(word_ids), IGNORE_INDEX, np.int64)
     for position, word in enumerate(word_ids):
         if word is None:
             continue
         if word >= len(tags):
             raise ValueError(f"tag_labels: word {word} (from 0) has no tag; there are {len(tags)}")
-        tag = tags[word]
-        if position != first[word]:
-            if not all_pieces:
-                continue
-            tag = f"I-{tag[2:]}" if tag.startswith("B-") else tag
+        tag, alone = tags[word], first[word] == last[word]
+        if not all_pieces and position != first[word]:
+            continue
+        if all_pieces and not alone and tag[:2] in PIECES:
+            place = 0 if position == first[word] else 2 if position == last[word] else 1
+            tag = PIECES[tag[:2]][place] + tag[2:]
         if tag not in label2id:
             raise ValueError(
                 f"tag_labels: word {word} (from 0) needs the unknown tag {tag!r}; known are "

@@ -115,9 +115,11 @@ def _scale(q: Array, scale: float | None) -> float:
 def _settled(*arguments: Any) -> list[Any]:
     """Plain arrays and lists among the arguments as arrays of the Tensors' dtype."""
     dtype = next((x.dtype for x in arguments if isinstance(x, Tensor)), None)
-    plain = [x is not None and not isinstance(x, Tensor) for x in arguments]
-    arrays = [default_array(x) if p else x for x, p in zip(arguments, plain, strict=True)]
-    return [x.astype(dtype or x.dtype) if p else x for x, p in zip(arrays, plain, strict=True)]
+
+    def settled(x: Any) -> Array:  # without a copy: a whole cache may come by here
+        return (array := default_array(x)).astype(dtype or array.dtype, copy=False)
+
+    return [x if x is None or isinstance(x, Tensor) else settled(x) for x in arguments]
 
 
 def _check(q: Any, k: Any, v: Any, bias: Any, relative_bias: Any) -> tuple[int, ...]:

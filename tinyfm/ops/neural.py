@@ -143,7 +143,8 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     scale = xp.empty((len(h), 1), x.dtype)
 
     def forward(x, y, h, scale):
-        xp.subtract(x, x.mean(-1, keepdims=True), out=h)
+        # x.mean() would take twice as long for the one row of a generation step.
+        xp.subtract(x, x.sum(-1, keepdims=True) / x.shape[1], out=h)
         scale[...] = 1 / xp.sqrt(_mean_product(h, h) + eps)
         h *= scale
         xp.multiply(h, weight, out=y)

@@ -1,4 +1,4 @@
-"""Task files as records: texts with labels, words with tags, questions with answers.
+"""Task files as records: texts with labels, words with tags, questions with answers, chats.
 
 What is read is checked (a label that is no number, a word without its tag, an answer that does not
 stand where it should), so that what is wrong with a file is said of the file and its line before
@@ -7,6 +7,7 @@ instead, in a warning of the logger `tinyfm.demos.records`, which Python prints 
 default. Files are UTF-8, plain or `.gz`.
 """
 
+from tinyfm.demos.records.chats import Chat, Message, read_chats
 from tinyfm.demos.records.classification import Choice, Example, read_classification
 from tinyfm.demos.records.questions import Answer, Question, read_questions
 from tinyfm.demos.records.reading import Records
@@ -14,11 +15,14 @@ from tinyfm.demos.records.tagging import TaggedWords, read_tagging
 
 __all__ = [
     "Answer",
+    "Chat",
     "Choice",
     "Example",
+    "Message",
     "Question",
     "Records",
     "TaggedWords",
+    "read_chats",
     "read_classification",
     "read_questions",
     "read_tagging",

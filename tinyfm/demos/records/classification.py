@@ -3,6 +3,7 @@
 import math
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -65,6 +66,7 @@ def read_classification(
     regression: bool | None = None,
     classes: Collection[str] | None = None,
     skip: bool = False,
+    options: bool = True,
 ) -> Records[Example] | Records[Choice]:
     """Read JSON lines or tab-separated columns: texts and labels.
 
@@ -81,6 +83,7 @@ def read_classification(
                 numbers where one is written with a decimal point, as 3.8 and 5.0 are, and no
                 classes are given
     classes     the class names there are; any other is an error
+    options     whether the user can name columns, with --text-columns and --label-column
 
     Raises InputError, naming file and line: no such column, columns too few or too many, no JSON,
     a blank text, a label that is blank, no number or not among the classes, no record at all, and
@@ -90,17 +93,20 @@ def read_classification(
     named = [*(text_columns or ()), *([label_column] if label_column else ())]
     rows = _rows(reading, headed=not named or not all(name.isdecimal() for name in named))
     columns = list(rows[0][1])
-    text_names = tuple(text_columns or _known(TEXT_COLUMNS, columns, "--text-columns", path))
+    text_option, label_option = ("--text-columns", "--label-column") if options else (None, None)
+    text_names = tuple(text_columns or _known(TEXT_COLUMNS, columns, text_option, path))
     label_name = None
     if labelled:
-        label_name = label_column or _known(LABEL_COLUMNS, columns, "--label-column", path)[0]
+        label_name = label_column or _known(LABEL_COLUMNS, columns, label_option, path)[0]
     for name in (*text_names, *([label_name] if label_name else ())):
         if name not in columns:
-            raise InputError(f"{path}: no column {name!r} among {_names(columns)}; name another")
+            remedy = "name another" if options else "call it so in the file"
+            raise InputError(f"{path}: no column {name!r} among {_names(columns)}; {remedy}")
 
     if text_names == CHOICE_COLUMNS:
         choices = reading.step(rows, partial(_choice, label_name))
-        number = len(choices[0][1].endings)
+        counts = Counter(len(choice.endings) for _, choice in choices)
+        number = counts.most_common(1)[0][0]  # of the first, where several are as frequent
         return reading.done(reading.step(choices, partial(_check_endings, number)))
     if len(text_names) > 2:
         raise InputError(f"{path}: {len(text_names)} columns of texts; name one or two")
@@ -146,16 +152,16 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _known(
-    known: Sequence[tuple[str, ...]], columns: Sequence[str], option: str, path: str | Path
+    known: Sequence[tuple[str, ...]], columns: Sequence[str], option: str | None, path: str | Path
 ) -> tuple[str, ...]:
     for names in known:
         if set(names) <= set(columns):
             return names
     what = " or ".join("+".join(names) for names in known if names != CHOICE_COLUMNS)
-    raise InputError(
-        f"{path}: the columns are {_names(columns)}, and none is {what}; name it with {option} "
-        "(by its number, where the file has no line with names)"
-    )
+    remedy = "call it so in the file"
+    if option is not None:
+        remedy = f"name it with {option} (by its number, where the file has no line with names)"
+    raise InputError(f"{path}: the columns are {_names(columns)}, and none is {what}; {remedy}")
 
 
 # Their texts
@@ -186,8 +192,8 @@ def _choice(label_name: str | None, fields: Fields, place: Place) -> Choice:
 def _check_endings(number: int, choice: Choice, place: Place) -> Choice:
     if len(choice.endings) != number:
         raise InputError(
-            f"{place}: {len(choice.endings)} endings, but {number} in the first record; "
-            "give as many everywhere"
+            f"{place}: {len(choice.endings)} endings, but {number} in most records; give as many "
+            "everywhere"
         )
     return choice
 

@@ -56,19 +56,30 @@ def read_questions(
     """
     reading = Reading(path, skip)
     lines = numbered_lines(path)
-    if lines and _is_whole_record(lines[0][1]):
+    if _by_line([line for _, line in lines]):
         rows = reading.step(lines, json_object)
     else:
         rows = reading.step(_squad(path), lambda fields, place: fields)
     return reading.done(reading.step(rows, partial(_question, labelled)))
 
 
-def _is_whole_record(line: str) -> bool:
-    """Whether the file goes on by lines; SQuAD's is one object, on one line or on many."""
+def _by_line(lines: list[str]) -> bool:
+    """Whether each line is an object; SQuAD's file is one with "data", on one line or on many.
+
+    The first line tells, or where that is damaged any other with a question and its passage.
+    """
+    objects = map(_fields, lines)
+    if first := next(objects, None):
+        return "data" not in first
+    return any({"question", "context"} <= fields.keys() for fields in objects)
+
+
+def _fields(line: str) -> Fields:
+    """The object in a line of its own, or an empty one."""
     try:
-        return "data" not in json_object(line, "")
+        return json_object(line, "")
     except InputError:
-        return False
+        return {}
 
 
 def _squad(path: str | Path) -> Iterator[tuple[Place, Fields]]:

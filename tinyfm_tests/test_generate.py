@@ -1,0 +1,583 @@
+"""The generate command: learning, going on with texts, bad input."""
+
+import json
+import math
+import os
+import re
+import shutil
+import signal
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tinyfm import cuda, models, pretrained
+from tinyfm.demos import generate, language, sources
+from tinyfm_tests import commands
+from tinyfm_tests.commands import C_LOCALE, Terminal
+
+MOST_PERPLEXITY = 60  # of the default training, on modules that it has not seen: a bigram has 77
+
+SIZES = {"hidden-size": 16, "layers": 1, "heads": 2, "context": 24, "batch-size": 4}
+TINY = [f"--{name}={value}" for name, value in SIZES.items()]
+FOLDER = ["checkpoint", "config.json", "model.safetensors", "tokenizer.json"]
+FOLDER = [*FOLDER, "tokenizer_config.json"]
+GREEDY = ("--temperature", 0)
+
+call, refused = (partial(function, generate) for function in (commands.call, commands.refused))
+start, run = (partial(function, "generate") for function in (commands.start, commands.run))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Good texts and bad ones."""
+    folder = tmp_path_factory.mktemp("texts")
+    words = [
+        "def add(a, b):\n    return a + b\n",
+        "나는 밥을 먹는다.\n",
+        "for i in range(3):\n\tpass\n",
+    ]
+    rng = np.random.default_rng(0)
+    texts = ["".join(words[i] for i in rng.integers(3, size=20)) for _ in range(20)]
+    contents = {
+        "texts.jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts).encode(),
+        "text.txt": "".join(texts).encode(),
+        "short.txt": b"abc def\n" * 8,
+        "held.txt": bytes(range(33, 123)),
+        "empty.txt": b"",
+        "blank.txt": b"\n \n",
+        "invalid.txt": b"a b\n\xff\n",
+        "row.jsonl": b'{"text": "a b c"}\n{"txt": "d"}\n',
+        "damaged.gz": b"abc",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def few(files):
+    return "--corpus", files / "texts.jsonl", "--vocab-size", 300, *TINY
+
+
+@pytest.fixture(scope="module")
+def trained(few, tmp_path_factory):
+    """(folder, status, out, err) of five steps."""
+    place = tmp_path_factory.mktemp("trained")
+    result = call("--steps", 5, *few, cwd=place)
+    return place / "language-model", *result
+
+
+@pytest.fixture
+def model(trained, tmp_path):
+    """A copy of the trained folder, to be damaged."""
+    return shutil.copytree(trained[0], tmp_path / "model")
+
+
+# -- learning --------------------------------------------------------------------------------------
+
+
+def test_help():
+    status, out, err = run("--help")
+    assert (status, err) == (0, "")
+    assert out.startswith("usage: generate ")
+    for option in ("--corpus", "--level", "--model", "--save", "--resume", "--prompt", "--top-p",
+                   "--show-probabilities", "--beams", "--steps", "--seed", "--device"):  # fmt: skip
+        assert option in out
+
+
+def test_a_training_reports_and_leaves_a_folder(trained):
+    folder, status, out, err = trained
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert re.match(
+        r"17 texts of [\d,]+ characters, [\d,]+ tokens, 300 in the vocabulary, [\d,]+ parameters, "
+        r"\d+ batches an epoch, 5 steps$", lines[0],
+    )  # fmt: skip
+    assert lines[1].startswith("  | ")  # a sample
+    scores = r"loss (\d\.\d{3}); held out (\d\.\d{3}), perplexity (\d+\.\d\d)"
+    looks = [found for line in lines if (found := re.match(rf"  {scores}$", line))]
+    assert len(looks) == 5
+    assert all(
+        float(look[3]) == pytest.approx(math.exp(float(look[2])), rel=2e-3) for look in looks
+    )
+    assert re.match(r"loss \d\.\d+ after 5 steps, \d+ s; saved to language-model$", lines[-2])
+    assert re.match(
+        r"3 held-out texts: loss \d\.\d+, perplexity \d+\.\d\d of \d+ tokens", lines[-1]
+    )
+    assert sorted(path.name for path in folder.iterdir()) == FOLDER
+    model = pretrained.load(folder)
+    assert type(model) is models.GPT2LMHeadModel
+    assert (model.config.eos_token_id, model.config.n_positions) == (0, 24)
+
+
+def test_what_is_reported_is_the_loss_on_what_is_held_out(trained, files):
+    """Computed anew, window by window, from logits."""
+    folder, _, out, _ = trained
+    model = models.GPT2LMHeadModel.from_pretrained(folder)
+    tokenizer = pretrained.load_tokenizer(folder, model)
+    _, held_out = sources.split(sources.read(files / "texts.jsonl"))
+    ids = [i for text in held_out for i in (*tokenizer.encode(text).ids, tokenizer.eos_id)]
+    losses = []
+    for begin in range(0, len(ids) - 23, 24):
+        window = np.array(ids[begin : begin + 24])
+        logits = model(input_ids=window[None]).logits.data[0].astype(np.float64)
+        shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        losses += [-np.log(shares[np.arange(23), window[1:]])]
+    said = re.search(r"held-out texts: loss (\S+), .* of (\S+) tokens", out)
+    assert float(said[1]) == pytest.approx(np.mean(losses), abs=6e-4)
+    assert int(said[2].replace(",", "")) == len(ids)
+
+
+@pytest.mark.parametrize("level", ["char", "bpe"])
+def test_it_learns_what_can_be_known(level, tmp_path):
+    """A text that says the same again and again; as one text, and in characters as well."""
+    (tmp_path / "same.txt").write_text("the cat sat.\n지금 간다.\n" * 60, encoding="utf-8")
+    how = {"steps": 150, "lr": 0.01, "warmup": 10, "hidden-size": 32, "max-new-tokens": 14}
+    status, out, err = call(
+        "--corpus", "same.txt", "--level", level, *TINY, *(f"--{n}={v}" for n, v in how.items()),
+        "--prompt", "sat.\n지금", *GREEDY, cwd=tmp_path,
+    )  # fmt: skip
+    assert status == 0
+    assert out.startswith("sat.\n지금 간다.\nthe cat")
+    assert float(re.findall(r"perplexity (\S+) of", err)[-1]) < 1.7
+
+
+def test_characters_are_the_vocabulary(files, tmp_path):
+    corpus = files / "text.txt"
+    status, out, _ = call("--corpus", corpus, "--level=char", *TINY, "--steps=1", cwd=tmp_path)
+    text = corpus.read_text(encoding="utf-8")
+    assert status == 0
+    assert f"1 texts of {len(text) * 9 // 10:,} characters" in out
+    assert f" {len(text) * 9 // 10 + 1:,} tokens, {len({*text}) + 2} in the vocabulary" in out
+
+
+def test_one_seed_gives_the_same_model(trained, few, tmp_path):
+    for name, seed in (("again", 0), ("other", 1)):
+        call("--steps", 5, *few, "--seed", seed, "--save", tmp_path / name)
+    folders = (trained[0], tmp_path / "again", tmp_path / "other")
+    wanted, again, other = ((f / "model.safetensors").read_bytes() for f in folders)
+    assert again == wanted != other
+
+
+def test_samples_go_on_with_the_prompt_and_leave_the_training_alone(trained, few, tmp_path):
+    status, out, err = call(
+        "--steps", 5, *few, "--prompt", "for i", "--num-return-sequences", 2,
+        "--max-new-tokens", 9, cwd=tmp_path,
+    )  # fmt: skip
+    assert status == 0
+    assert err.count("  | for i") == 5
+    assert out.startswith("for i") and "\n---\nfor i" in out
+    weights = (tmp_path / "language-model" / "model.safetensors").read_bytes()
+    assert weights == (trained[0] / "model.safetensors").read_bytes()
+
+
+def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(few, tmp_path):
+    how = ("--steps", 200, *few, "--dropout", 0.1)
+    assert call(*how, "--save", "whole", cwd=tmp_path)[0] == 0
+    terminal = Terminal()
+    with start(*how, "--save", "parts", cwd=tmp_path, stderr=terminal.writer) as process:
+        try:
+            terminal.wait_for(rb" (?!0)\d+/200 ")
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+        finally:
+            process.kill()
+    said = terminal.text()
+    assert process.returncode == 130
+    assert "--resume goes on" in said and said.rstrip().endswith("generate: interrupted")
+    parts, whole = (tmp_path / name / "model.safetensors" for name in ("parts", "whole"))
+    assert parts.read_bytes() != whole.read_bytes()
+    assert call("--model", "parts", "--prompt", "a", cwd=tmp_path)[0] == 0
+    assert call("--resume", "--save", "parts", cwd=tmp_path)[0] == 0
+    assert parts.read_bytes() == whole.read_bytes()
+
+
+def test_resume_keeps_corpus_and_level(model):
+    for option in (("--level", "char"), ("--corpus", "other.txt")):
+        status, out, err = call("--resume", "--save", model, *option)
+        assert (status, out) == (2, "") and f"{option[0]}: the training in" in err
+    status, out, _ = call("--resume", "--save", model, "--steps", 6)
+    assert status == 0 and " after 6 steps" in out
+
+
+# -- going on --------------------------------------------------------------------------------------
+
+
+def expected(folder, prompt, new=8, **options):
+    """What the model's own generate makes of a prompt, all of it."""
+    model = pretrained.load(folder)
+    tokenizer = pretrained.load_tokenizer(folder, model)
+    ids = tokenizer.encode(prompt).ids
+    made = model.generate([ids], max_new_tokens=new, **options)
+    return [prompt + tokenizer.decode(row[len(ids) :]) for row in made]
+
+
+@pytest.mark.parametrize(
+    "given, options",
+    [
+        ("--temperature 0", {}),
+        ("--temperature 0 --repetition-penalty 1.7", {"repetition_penalty": 1.7}),
+        ("--temperature 0 --no-repeat-ngram-size 1", {"no_repeat_ngram_size": 1}),
+        ("--temperature 0 --min-new-tokens 8", {"min_new_tokens": 8}),
+        ("--beams 3", {"num_beams": 3}),
+        ("--beams 3 --num-return-sequences 2", {"num_beams": 3, "num_return_sequences": 2}),
+        ("--beams 2 --length-penalty -2 --early-stopping yes",
+         {"num_beams": 2, "length_penalty": -2.0, "early_stopping": True}),
+        ("--beams 2 --early-stopping never", {"num_beams": 2, "early_stopping": "never"}),
+        ("--top-k 1", {}),
+        ("--top-p 0.000001", {}),
+        ("--temperature 0.000001", {}),
+    ],
+)  # fmt: skip
+def test_each_option_is_that_of_generate(given, options, trained):
+    status, out, err = call(
+        "--model", trained[0], "--prompt", "for i in", "--max-new-tokens", 8, *given.split()
+    )
+    assert (status, err) == (0, "")
+    assert out == "\n---\n".join(expected(trained[0], "for i in", **options)) + "\n"
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ("", {"do_sample": True, "temperature": 0.8, "num_beams": 1}),
+        ("--temperature 0", {"do_sample": False, "num_beams": 1}),
+        ("--temperature 2 --top-k 0 --top-p 0.9 --num-return-sequences 3",
+         {"do_sample": True, "num_beams": 1, "temperature": 2, "top_k": 0, "top_p": 0.9,
+          "num_return_sequences": 3}),
+        ("--beams 3 --length-penalty 2 --early-stopping no --min-new-tokens 4",
+         {"do_sample": False, "num_beams": 3, "length_penalty": 2, "early_stopping": False,
+          "min_new_tokens": 4}),
+        ("--beams 3 --early-stopping yes",
+         {"do_sample": False, "num_beams": 3, "early_stopping": True}),
+        ("--repetition-penalty 1.2 --no-repeat-ngram-size 3 --temperature 0",
+         {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.2,
+          "no_repeat_ngram_size": 3}),
+    ],
+)  # fmt: skip
+def test_what_the_options_mean(given, wanted):
+    args = generate.new_parser().parse_args(given.split())
+    assert language.generation_options(args) == {"max_new_tokens": 100, **wanted}
+
+
+def test_samples_follow_the_seed_the_temperature_and_the_filters(trained):
+    def texts(*options):
+        status, out, err = call(
+            "--model", trained[0], "--prompt", "a", "--num-return-sequences", 30,
+            "--max-new-tokens", 2, *options,
+        )  # fmt: skip
+        assert (status, err) == (0, "")
+        return out.split("\n---\n")
+
+    assert texts() == texts("--seed", 0) != texts("--seed", 1)
+    assert len({*texts("--temperature", 2)}) > len({*texts("--temperature", 0.05)})
+    assert len({*texts("--top-k", 2)}) <= 4 < len({*texts("--top-k", 0)})
+    assert len({*texts("--top-p", 0.02)}) < len({*texts()})
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("--repetition-penalty", 3), ("--temperature", 0.5, "--top-k", 2)]
+)
+def test_probabilities_are_those_under_the_options(more, trained):
+    how = ("--model", trained[0], "--prompt", "for", "--max-new-tokens", 3, "--seed", 4)
+    status, out, err = call(*how, "--show-probabilities", *(more or GREEDY))
+    assert (status, err) == (0, "")
+    table, _, text = out.partition("\n\n")
+    steps = table.split("\n")
+    assert len(steps) == 3 and text == call(*how, *(more or GREEDY))[1]
+    model = pretrained.load(trained[0])
+    tokenizer = pretrained.load_tokenizer(trained[0], model)
+    ids = tokenizer.encode("for").ids
+    for step in steps:
+        chosen, share, others = re.match(r"(.+?) +(\d\.\d{3})  of  (.*)", step).groups()
+        logits = model(input_ids=[ids]).logits.data[0, -1].astype(np.float64)
+        if "--repetition-penalty" in more:
+            seen = [*{*ids}]
+            logits[seen] = np.where(logits[seen] > 0, logits[seen] / 3, logits[seen] * 3)
+        logits /= 0.5 if "--top-k" in more else 0.8 if more else 1
+        kept = 2 if "--top-k" in more else 50 if more else len(logits)
+        logits[np.argsort(-logits)[kept:]] = -np.inf
+        shares = np.exp(logits) / np.exp(logits).sum()
+        best = np.argsort(-shares)[: min(5, kept)]
+        assert re.findall(r" (\d\.\d{3})(?=  |$)", f" {others}") == [
+            f"{shares[i]:.3f}" for i in best
+        ]
+        same = [i for i in np.argsort(-shares) if f"{shares[i]:.3f}" == share]
+        names = [(repr(tokenizer.decode([i])), tokenizer.id_to_token(i)) for i in same]
+        ids.append(int(next(i for i, name in zip(same, names, strict=True) if chosen in name)))
+
+
+def test_r76_each_line_of_standard_input_is_answered_by_one_line(trained):
+    lines = ["def", "", "  ", "!?! ☃ zzqx", "나는 \\ \t."]
+    status, out, err = call(
+        "--model", trained[0], *GREEDY, "--max-new-tokens", 8, stdin="\n".join(lines).encode()
+    )
+    assert (status, err) == (0, "")
+    answers = out.split("\n")
+    assert len(answers) == 6 and answers[1] == answers[2] == answers[5] == ""
+    for i in (0, 3, 4):
+        (wanted,) = expected(trained[0], lines[i])
+        assert json.loads('"' + answers[i].replace('"', r"\"") + '"') == wanted
+    status, out, _ = call(
+        "--model", trained[0], "--beams=2", "--num-return-sequences=2", stdin=b"a"
+    )
+    assert status == 0 and out.count("\t") == out.count("\n") == 1
+
+
+def test_r65_an_empty_prompt_begins_with_the_begin_token(trained):
+    status, out, err = call("--model", trained[0], "--prompt", "", *GREEDY, "--max-new-tokens", 5)
+    assert (status, err) == (0, "")
+    model = pretrained.load(trained[0])
+    made = model.generate([[0]], [[1]], max_new_tokens=5)
+    assert out == pretrained.load_tokenizer(trained[0]).decode(made[0]) + "\n"
+    special = call(
+        "--model", trained[0], "--prompt", "<|endoftext|>", *GREEDY, "--max-new-tokens", 5
+    )
+    assert special == (0, f"<|endoftext|>{out}", "")
+
+
+def test_r65_no_new_tokens_leave_the_prompt(trained):
+    assert call("--model", trained[0], "--prompt", "for", "--max-new-tokens", 0) == (0, "for\n", "")
+
+
+def test_r62_at_the_context_limit_it_stops_with_a_note(trained):
+    tokenizer = pretrained.load_tokenizer(trained[0])
+    prompt = tokenizer.decode(tokenizer.encode("나는 밥을 먹는다.\n" * 9).ids[:20])
+    size = len(tokenizer.encode(prompt).ids)
+    for options in (GREEDY, ("--beams", 2)):
+        status, out, err = call("--model", trained[0], "--prompt", prompt, *options)
+        assert (status, err) == (0, "the text stops at the 24 tokens that the model takes\n")
+    whole = "a" * 24
+    assert len(tokenizer.encode(whole).ids) == 24 > size
+    status, out, err = call("--model", trained[0], "--prompt", whole)
+    assert (status, out) == (0, f"{whole}\n") and "stops at the 24 tokens" in err
+
+
+def test_text_is_written_while_it_is_made(trained):
+    """At a prompt, before the next token is known; and never half a character (R42)."""
+    code = """
+import time
+from tinyfm.models import GPT2LMHeadModel
+step, count = GPT2LMHeadModel.step, 0
+def slow(*arguments):
+    global count
+    count += 1
+    if count == 4:
+        print("<three>", end="", flush=True)
+    return step(*arguments)
+GPT2LMHeadModel.step = slow
+"""
+    status, out, err = run(
+        "--model", trained[0], "--prompt", "for", *GREEDY, "--max-new-tokens", 5, code=code
+    )
+    (wanted,) = expected(trained[0], "for", 5)
+    (first,) = expected(trained[0], "for", 3)
+    assert (status, err) == (0, "")
+    assert out.replace("<three>", "") == f"{wanted}\n"
+    assert out.partition("<three>")[0] == first.rstrip("\ufffd")
+
+
+def test_a_prompt_on_a_terminal(trained):
+    terminal = Terminal()
+    ends = {"stdin": terminal.writer, "stdout": terminal.writer, "stderr": terminal.writer}
+    with start("--model", trained[0], *GREEDY, "--max-new-tokens", 3, **ends) as process:
+        terminal.wait_for(rb"One prompt a line; Ctrl-D ends.")
+        terminal.type("for i\n")
+        (wanted,) = expected(trained[0], "for i", 3)
+        terminal.wait_for(re.escape(wanted.replace("\n", "\r\n").encode()))
+        terminal.type("a" * 30 + "\n")
+        terminal.wait_for(rb"this line: 30 tokens, and the model takes 24")
+        terminal.type("\x04")
+        assert process.wait(timeout=60) == 0
+    terminal.text()
+
+
+def test_r54_korean_under_a_c_locale(trained):
+    how = ("--model", trained[0], "--prompt", "나는", *GREEDY)
+    answers = {run(*how, env=C_LOCALE), call(*how)}
+    assert len(answers) == 1 and answers.pop()[0] == 0
+
+
+def test_a_closed_output_ends_quietly(trained):
+    reader, writer = os.pipe()
+    with start("--model", trained[0], "--max-new-tokens", 3, stdout=writer) as process:
+        os.close(writer)
+        os.close(reader)
+        _, err = process.communicate(b"a\n" * 3, timeout=60)
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_a_gpt1_has_no_token_to_begin_with(trained, tmp_path):
+    config = models.OpenAIGPTConfig(vocab_size=300, n_positions=24, n_embd=16, n_layer=1, n_head=2)
+    models.OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
+    for name in FOLDER[3:]:
+        shutil.copy(trained[0] / name, tmp_path)
+    status, out, err = call("--model", tmp_path, "--prompt", "for", *GREEDY, "--max-new-tokens", 4)
+    assert (status, out, err) == (0, expected(tmp_path, "for", 4)[0] + "\n", "")
+    said = refused("--model", tmp_path, "--prompt", "", place=tmp_path)
+    assert "--prompt: no text, and the model has no token to begin with" in said
+
+
+# -- R77: bad input --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        ("--nonsense", "--nonsense"),
+        ("--steps 0", "--steps: give a whole number of at least 1, not '0'"),
+        ("--level word", "--level: invalid choice: 'word'"),
+        ("--save=", "--save: give the name of a folder, not ''"),
+        ("--model m --corpus=", "--corpus and --level make one"),
+        ("--model m --level char", "--corpus and --level make one"),
+        ("--model m --resume", "--resume is for a training: leave --model out"),
+        ("--model m --context 9", "--context is for a training: leave --model out"),
+        ("--model ./m", "m: no such folder"),
+        ("--resume", "language-model holds no training to go on with, leave --resume out"),
+        ("--hidden-size 16 --heads 3", "--hidden-size 16 is not a multiple of --heads 3"),
+        ("--context 1", "--context 1: nothing follows one token; give 2 or more"),
+        ("--level char --vocab-size 9", "--vocab-size is for --level bpe"),
+        ("--temperature -1", "--temperature is -1.0: it must be between 0 and"),
+        ("--temperature nan", "--temperature: give a number, not 'nan'"),
+        ("--top-k -1", "--top-k: give a whole number of at least 0"),
+        ("--top-p 0", "--top-p is 0.0: it must be above 0 and at most 1"),
+        ("--top-p 1.1", "--top-p is 1.1: it must be above 0 and at most 1"),
+        ("--repetition-penalty 0", "--repetition-penalty is 0.0: it must be above 0"),
+        ("--beams 0", "--beams: give a whole number of at least 1"),
+        ("--beams 2 --length-penalty 200", "--length-penalty is 200.0: it must be between"),
+        ("--beams 2 --temperature 1", "--temperature is for drawing, and --beams 2 draws nothing"),
+        ("--beams 2 --top-k 5", "--top-k is for drawing, and --beams 2 draws nothing"),
+        ("--beams 2 --top-p 0.5", "--top-p is for drawing, and --beams 2 draws nothing"),
+        ("--length-penalty 1", "--length-penalty is for beams: give --beams 2 or more"),
+        ("--early-stopping yes --beams 1", "--early-stopping is for beams: give --beams 2"),
+        ("--early-stopping 5", "--early-stopping: invalid choice"),
+        ("--temperature 0 --top-p 0.5", "--top-p is for drawing: give a --temperature above 0"),
+        ("--temperature 0 --num-return-sequences 2", "--num-return-sequences 2: there are so many"),
+        ("--beams 2 --num-return-sequences 3", "--num-return-sequences 3: there are so many"),
+        ("--min-new-tokens 9 --max-new-tokens 5", "--min-new-tokens 9 is more than"),
+        ("--num-return-sequences 0", "--num-return-sequences: give a whole number of at least 1"),
+        ("--show-probabilities --beams 2", "--show-probabilities shows how one text is made"),
+        ("--show-probabilities --num-return-sequences 2", "leave --beams and --num-return-seq"),
+    ],
+)
+def test_options_that_do_not_do(arguments, said, files, tmp_path):
+    corpus = ("--corpus", files / "short.txt")
+    if any(f"--{name}" in arguments for name in ("model", "resume")):
+        corpus = ()
+    assert said in refused(*corpus, *arguments.split(), place=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("none.txt", "none.txt: No such file"),
+        (".", "Is a directory"),
+        ("empty.txt", "empty.txt: the file is empty"),
+        ("blank.txt", "blank.txt: every line is blank"),
+        ("invalid.txt", "invalid.txt:2: not valid UTF-8"),
+        ("damaged.gz", "damaged.gz: the gzip archive is cut short or damaged"),
+        ("row.jsonl", "row.jsonl:2: no 'text'; every record needs one"),
+        ("short.txt", "tokens to learn from are fewer than --context 24; give more text or"),
+        ("held.txt", "tokens held out are fewer than --context 24; give more text or a smaller"),
+    ],
+)
+def test_texts_that_do_not_do(name, said, files, tmp_path):
+    assert said in refused("--corpus", files / name, *TINY, place=tmp_path)
+
+
+def test_r62_a_prompt_that_is_too_long(trained, few, tmp_path):
+    """Also before a training, at once."""
+    for how in (few, ("--model", trained[0])):
+        said = refused(*how, "--prompt", "a" * 25, place=tmp_path)
+        assert "--prompt: 25 tokens, and the model takes 24 (25 > 24); cut the text" in said
+    status, out, err = call("--model", trained[0], "--max-new-tokens=1", stdin=b"a\n" + b"b" * 25)
+    assert (status, out.count("\n")) == (2, 1) and "standard input:2: 25 tokens" in err
+
+
+def test_r79_cuda_without_a_gpu(tmp_path):
+    ok, reason = cuda.status()
+    if ok:
+        pytest.skip("there is a usable GPU here")
+    said = refused("--device", "cuda", place=tmp_path)
+    assert reason in said and "--device cpu" in said
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("content", [None, b"{", b"", b"\xff\xfe\x00"], ids=repr)
+def test_a_model_folder_that_lacks_a_file_or_has_a_damaged_one(name, content, model, tmp_path):
+    if content is None:
+        (model / name).unlink()
+    else:
+        (model / name).write_bytes(content)
+    said = refused("--model", model, "--prompt", "a", place=tmp_path)
+    assert (name if content is not None else str(model)) in said
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"model_type": "bert"}, "model_type is 'bert', and this command takes gpt2, openai-gpt;"),
+        ({"model_type": None}, "model_type is None"),
+        ({"n_embd": "many"}, "n_embd is 'many': it must be of type int"),
+        ({"vocab_size": 9}, "instead of (9, 16)"),
+    ],
+)
+def test_a_folder_of_another_family_or_of_other_sizes(changes, said, model, tmp_path):
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    assert said in refused("--model", model, "--prompt", "a", place=tmp_path)
+
+
+def test_weights_that_are_not_finite(model, tmp_path):
+    spoilt = pretrained.load(model)
+    bias = next(p for n, p in spoilt.named_parameters() if n.endswith("bias"))
+    bias.data = np.full_like(bias.data, np.nan)
+    spoilt.save_pretrained(model, force=True)
+    said = refused("--model", model, "--prompt", "a", place=tmp_path)
+    assert "is not finite; train the model anew" in said
+
+
+def test_a_bug_shows_its_traceback(trained):
+    planted = "generate.encode_prompt = lambda *arguments: None + 1"
+    status, out, err = run("--model", trained[0], "--prompt", "a", code=planted)
+    assert (status, out) == (1, "")
+    assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
+
+
+# -- beside transformers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("level", ["bpe", "char"])
+def test_transformers_opens_what_was_saved(level, files, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    corpus = ("--corpus", files / "texts.jsonl", *TINY)
+    assert call(*corpus, "--level", level, "--steps", 3, cwd=tmp_path)[0] == 0
+    folder = tmp_path / "language-model"
+    theirs = AutoModelForCausalLM.from_pretrained(folder).double().eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "def add(나는"
+    ids = pretrained.load_tokenizer(folder).encode(text).ids
+    assert tokenizer(text)["input_ids"] == ids
+    assert tokenizer.eos_token_id == theirs.config.eos_token_id == 0
+    with torch.no_grad():
+        wanted = theirs(torch.tensor([ids])).logits.numpy()
+    own = pretrained.load(folder, dtype=np.float64)(input_ids=[ids]).logits.data
+    np.testing.assert_allclose(own, wanted, rtol=0, atol=1e-12)
+    made = theirs.generate(torch.tensor([ids]), max_new_tokens=8, do_sample=False)
+    assert [tokenizer.decode(made[0])] == expected(folder, text)
+
+
+# -- the promises ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_without_options_it_learns_python(tmp_path):
+    """Better than the frequencies of pairs of tokens would tell."""
+    status, _, err = run("--prompt", "class Stack:\n    def __init__(self", cwd=tmp_path)
+    assert status == 0
+    score = float(re.search(r"held-out texts: loss \S+, perplexity (\S+) of", err)[1])
+    assert score < MOST_PERPLEXITY
