@@ -41,6 +41,7 @@ TITLES = {
     "translation_tried": "Translation, other options (`python -m bench.translation --tried ...`)",
     "masked_lm": "Training step of masked words, base shape (`python -m bench.masked_lm`)",
     "generate": "Greedy generation (`python -m bench.generate`)",
+    "characters": "A GPT over characters (`python -m bench.characters`)",
     "finetuning": "BERT's tasks, as a user runs them (`python -m bench.finetuning`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }

@@ -160,6 +160,7 @@ def test_the_committed_table_is_made_of_the_committed_results():
         ("train_step", "--profile"),
         ("masked_lm", "--shape"),
         ("generate", "--shape"),
+        ("characters", "--text FILE"),
         ("finetuning", "--data FOLDER"),
     ],
 )
