@@ -11,7 +11,7 @@ from tinyfm.demos.dice import Dice
 from tinyfm.demos.instructions import KINDS, SORTS, TURNS
 
 SEEDS = st.integers(0, 2**64)
-ODD = r"(?:Which does not belong|Find the odd one out): (.*)[?.]"
+CHOICE = r"(?:Which is|Find) ((an? \w+): (.*))[?.]"
 TOLD = (
     r"The capital of (\w+) is (\w+)\. "
     r"(?:What is the capital of (\w+)|(\w+) is the capital of what)\?"
@@ -24,12 +24,14 @@ def answered(question, word):
         country, town, asked, other = found.groups()
         assert country != town
         return {country: town, town: country}[asked or other], None
-    if found := re.fullmatch(ODD, question):
-        things = found[1].split(", ")
-        sorts = [[thing in sort for thing in things] for sort in SORTS]
-        assert sorted(map(sum, sorts)) == [0, 1, 2] and len({*things}) == 3
-        (alone,) = (row for row in sorts if sum(row) == 1)
-        return things[alone.index(True)], None
+    if found := re.fullmatch(CHOICE, question):
+        _, sort, things = found.groups()
+        things = things.split(", ")
+        assert sorted(name for name in SORTS for thing in things if thing in SORTS[name]) == sorted(
+            SORTS
+        )
+        (chosen,) = (thing for thing in things if thing in SORTS[sort])
+        return chosen, None
     if found := re.search(r"(\d+) plus (\d+)", question):
         first, second = map(int, found.groups())
         assert 0 <= first < 100 and 1 <= second <= 5
@@ -72,7 +74,7 @@ def test_what_is_held_out_is_never_learnt(seed, kind, held_out):
     question = instructions.new_chat(Dice(seed), kind, held_out).messages[0]["content"]
     if found := re.fullmatch(TOLD, question):
         keys = [name.lower() for name in found.groups() if name]
-    elif found := re.fullmatch(ODD, question) or re.search(r"(\d+ plus \d+)", question):
+    elif found := re.fullmatch(CHOICE, question) or re.search(r"(\d+ plus \d+)", question):
         keys = [found[1]]
     else:
         keys = re.findall("[a-z]+", re.sub(TELLING, "", question))

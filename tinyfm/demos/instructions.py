@@ -6,7 +6,7 @@ backwards   Write house backwards.                                          esuo
 capitals    Write house in capital letters.                                 HOUSE
 letters     How many letters has house?                                     5
 sum         How much is 37 plus 5?                                          42
-odd one     Which does not belong: cat, red, horse?                         red
+choice      Which is a colour: cat, red, soup?                              red
 told        The capital of Brea is Lork. Lork is the capital of what?       Brea
 more        one of the first four, and then about the same word:
             And backwards? And in capital letters? And how many letters?
@@ -17,7 +17,7 @@ or the same in other words. The rules:
    groups of vowels, ends with consonants, or after the second group perhaps with its vowels, and
    has 3 to 5 letters. Names of countries and towns are such words too.
 2. The first number of a sum is from 0 to 99, the second from 1 to 5.
-3. Of the things to choose from two are of one sort (SORTS) and one is of another.
+3. Of the things to choose from each is of another sort (SORTS).
 4. A fifth of all words, sums and choices is held out, told by their CRC-32 (`is_held_out`): what a
    test asks has not been seen in training, though its letters, numbers and things have.
 """
@@ -43,11 +43,11 @@ VOWELS = (*"aeiou", "ai", "ea", "ee", "oa", "oo", "ou")
 CODAS = (*"bdgklmnprstx", "ck", "ld", "lk", "mp", "nd", "ng", "nt", "rd", "rk", "sh", "st", "th")
 SHORTEST, LONGEST = 3, 5
 FIRST, SECOND = range(100), range(1, 6)
-SORTS = (
-    ("cat", "dog", "horse", "goat", "bear"),
-    ("red", "blue", "green", "white", "pink"),
-    ("bread", "soup", "rice", "egg", "salt"),
-)
+SORTS = {
+    "an animal": ("cat", "dog", "horse", "goat", "bear"),
+    "a colour": ("red", "blue", "green", "white", "pink"),
+    "a food": ("bread", "soup", "rice", "egg", "salt"),
+}
 
 
 def records() -> tuple[Records[Chat], dict[str, Records[Chat]]]:
@@ -157,19 +157,16 @@ def ask_sum(dice: Dice, held_out: bool) -> list[Turn]:
     return [(way.format(text), str(int(first) + int(second)))]
 
 
-def ask_odd_one(dice: Dice, held_out: bool) -> list[Turn]:
+def ask_choice(dice: Dice, held_out: bool) -> list[Turn]:
     def draw() -> str:
-        sort, other = dice.shuffled(SORTS)[:2]
-        odd = dice.one(other)
-        things = dice.shuffled([*dice.shuffled(sort)[:2], odd])
-        return ", ".join(things)
+        things = dice.shuffled(dice.one(sort) for sort in SORTS.values())
+        return f"{dice.one(list(SORTS))}: {', '.join(things)}"
 
     text = drawn(draw, held_out)
-    things = text.split(", ")
-    sorts = [next(sort for sort in SORTS if thing in sort) for thing in things]
-    (odd,) = (thing for thing, sort in zip(things, sorts, strict=True) if sorts.count(sort) == 1)
-    way = dice.one(("Which does not belong: {}?", "Find the odd one out: {}."))
-    return [(way.format(text), odd)]
+    sort, _, things = text.partition(": ")
+    (chosen,) = (thing for thing in things.split(", ") if thing in SORTS[sort])
+    way = dice.one(("Which is {}?", "Find {}."))
+    return [(way.format(text), chosen)]
 
 
 def ask_told(dice: Dice, held_out: bool) -> list[Turn]:
@@ -186,9 +183,9 @@ def ask_told(dice: Dice, held_out: bool) -> list[Turn]:
 KINDS: dict[str, Draw] = {
     **{kind: ask_word(kind) for kind in QUESTIONS},
     "sum": ask_sum,
-    "odd one": ask_odd_one,
+    "choice": ask_choice,
     "told": ask_told,
     "more": ask_more,
 }
 # What takes longer to learn comes more often.
-TURNS = (*KINDS, "sum", "odd one", "told", "more")
+TURNS = (*KINDS, "sum", "choice", "told", "more")
