@@ -88,11 +88,14 @@ def lines(
     y: str,
     yscale: str = "linear",
 ) -> Figure:
-    """Several curves in one panel: by name the points (x, y) of each.
+    """Several curves in one panel: by name the points (x, y) of each, at least one.
 
     x, y: names of the axes; yscale: "linear" or "log".
     path: of the PNG file to write, if one is wanted.
     """
+    if not curves or not all(map(len, curves.values())):
+        sizes = {name: len(points) for name, points in curves.items()}
+        raise ValueError(f"a curve has no point (there are {sizes}): give at least one for each")
     figure = _figure(7, 3.6)
     axes = figure.subplots()
     for name, points in curves.items():
@@ -100,7 +103,7 @@ def lines(
     axes.set(xlabel=x, ylabel=y, yscale=yscale)
     axes.grid(alpha=0.3)
     axes.legend()
-    return _saved(figure, path)
+    return _saved(_legible(figure), path)
 
 
 def attention(

@@ -343,6 +343,26 @@ def test_an_empty_history_is_refused():
         plot.curves([])
 
 
+POINTS = {"a cheap $x$": [(1, 4.0), (2, 2.0), (3, 1.0)], "나": [(1, 3.0)]}
+
+
+def test_lines_show_every_point_under_its_name():
+    figure = plot.lines(POINTS, x="updates", y="loss", yscale="log")
+    (axes,) = figure.axes
+    assert drawn(axes) == {"a cheap $x$": ([1, 2, 3], [4, 2, 1]), "나": ([1], [3])}
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_yscale()) == ("updates", "loss", "log")
+    named = axes.get_legend().get_texts()
+    assert names(named) == [*POINTS]
+    assert not any(text.get_parse_math() for text in named)  # a dollar begins no formula
+    assert all(has(named[1]))
+
+
+@pytest.mark.parametrize("curves", [{}, {"empty": []}])
+def test_lines_without_points_are_refused(curves):
+    with pytest.raises(ValueError, match=r"has no point.*: give at least one"):
+        plot.lines(curves, x="x", y="y")
+
+
 # -- files ----------------------------------------------------------------------------------------
 
 
@@ -353,6 +373,7 @@ def is_png(path):
 DRAWINGS = {
     "curves": lambda path=None: plot.curves(history(3), path),
     "attention": lambda path=None: plot.attention(rows_of_weights(1, 1, 1, 1), ["a"], ["b"], path),
+    "lines": lambda path=None: plot.lines(POINTS, path, x="x", y="y"),
     "tables": lambda path=None: plot.tables({"mask": np.tri(2, dtype=bool)}, "ab", "ab", path),
 }
 

@@ -42,8 +42,9 @@ from tinyfm.demos.finetuning import (
     run,
     shared_parser,
 )
-from tinyfm.demos.generate import ESCAPES, LEVELS
 from tinyfm.demos.language import (
+    ESCAPES,
+    LEVELS,
     add_generation_options,
     can_stream,
     complete,
