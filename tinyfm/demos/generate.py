@@ -47,8 +47,8 @@ from tinyfm.training import mean_loss
 TRAINING = Training(
     kinds=("", "with --level char"),
     options={
-        "steps": Option(cli.positive_int, (2000, 2000), "optimizer steps"),
-        **size_options(2, vocab_size=(2000, 2000), layers=(4, 4), context=(128, 128)),
+        "steps": Option(cli.positive_int, (1300, 1300), "optimizer steps"),
+        **size_options(2, vocab_size=(2000, 2000), layers=(3, 3), context=(128, 128)),
         "batch_size": Option(cli.positive_int, (8, 8), "windows of --context tokens in a batch"),
         "accumulate": Option(cli.positive_int, (1, 1), "batches that make one step"),
         "warmup": Option(
