@@ -71,12 +71,11 @@ def level(value: str) -> str:
 def _training() -> Any:
     """A language model's sizes, without the one that follows from the others."""
     shared = new_training(
-        sizes={"layers": (3, 4, 4), "hidden_size": (96, 128, 128)},
-        epochs=(4, 3, 3),
+        sizes={"layers": (2, 4, 4), "hidden_size": (64, 128, 128)},
+        epochs=(5, 3, 3),
         max_length=(256, 256, 1024),
-        max_tokens=(500, 2000, 2000),
-        accumulate=(2, 1, 1),
-        lr=(2e-3, 1e-3, 1e-4),
+        max_tokens=(1000, 2000, 2000),
+        lr=(4e-3, 1e-3, 1e-4),
         dropout=(0.0, 0.1, 0.1),
     )
     options = {name: option for name, option in shared.options.items() if name != "ffn"}
