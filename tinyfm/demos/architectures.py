@@ -38,7 +38,7 @@ from tinyfm.tokenizer import Tokenizer
 TRAINING = Training(
     kinds=("",),
     options={
-        "steps": Option(cli.positive_int, (700,), "optimizer steps of each architecture"),
+        "steps": Option(cli.positive_int, (500,), "optimizer steps of each architecture"),
         "vocab_size": Option(
             cli.positive_int, (1500,), "subwords to learn, for both languages together"
         ),

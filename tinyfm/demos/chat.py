@@ -72,7 +72,7 @@ def _training() -> Any:
     """A language model's sizes, without the one that follows from the others."""
     shared = new_training(
         sizes={"layers": (2, 4, 4), "hidden_size": (64, 128, 128)},
-        epochs=(5, 3, 3),
+        epochs=(4, 3, 3),
         max_length=(256, 256, 1024),
         max_tokens=(1000, 2000, 2000),
         lr=(4e-3, 1e-3, 1e-4),

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from tinyfm.demos.dice import Dice
 from tinyfm.demos.records import Chat, Records
 
-TRAINED, TESTED = 24000, 210  # conversations to learn from, and others to test on
+TRAINED, TESTED = 27000, 210  # conversations to learn from, and others to test on
 
 Turn = tuple[str, str]  # what the user says, and the answer
 Draw = Callable[[Dice, bool], list[Turn]]  # the turns of a conversation, held out or not
