@@ -224,6 +224,14 @@ def test_the_layers_of_all_are_alike(task):
 # -- the command -----------------------------------------------------------------------------------
 
 
+def rows_of(out):
+    """The numbers of the table by architecture: P, its ratio, GFLOP, M, loss, BLEU, exact, BLEU."""
+    rows = re.findall(r"^ *(\S.*?)  +\d(?: \+ \d)? +([\d,]+ .*)$", out, re.MULTILINE)
+    return {
+        name: [float(x) for x in re.findall(r"[\d.]+", row.replace(",", ""))] for name, row in rows
+    }
+
+
 def test_the_table_has_five_rows_and_a_picture(few, tmp_path):
     sizes = [*TINY, "--steps", 10, "--vocab-size", 300]
     status, out, err = commands.call(
@@ -231,12 +239,8 @@ def test_the_table_has_five_rows_and_a_picture(few, tmp_path):
     )
     assert (status, err) == (0, "")
     assert (tmp_path / "pictures" / "architectures.png").read_bytes().startswith(b"\x89PNG")
-    rows = dict(re.findall(r"^ *(\S.*?)  +\d(?: \+ \d)? +([\d,]+ .*)$", out, re.MULTILINE))
-    assert [*rows] == [architecture.name.strip() for architecture in ARCHITECTURES]
-    numbers = {
-        name: [float(x) for x in re.findall(r"[\d.]+", row.replace(",", ""))]
-        for name, row in rows.items()
-    }
+    numbers = rows_of(out)
+    assert [*numbers] == [architecture.name.strip() for architecture in ARCHITECTURES]
     sizes = {name: row[0] for name, row in numbers.items()}
     assert sizes["language model"] == sizes["prefix LM"]
     assert numbers["language model"][1:4:2] == [1.0, 1.0]  # P and M are its own
@@ -281,3 +285,12 @@ def test_what_goes_wrong_later_says_what_to_do(arguments, remedy, few, tmp_path)
     small = ["--architectures", *TINY, "--steps", 4, "--vocab-size", 300]
     status, _, err = commands.call(compare, *small, *arguments, cwd=tmp_path)
     assert status == 2 and remedy in err.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_without_options_all_five_learn_to_translate(tmp_path):
+    """Of what the one task shares out, each gets most right: random sentences, new combinations."""
+    status, out, _ = commands.call(compare, "--architectures", cwd=tmp_path)
+    assert status == 0
+    for name, (*_, bleu, exact, new_bleu) in rows_of(out).items():
+        assert bleu > 90 and exact > 75 and new_bleu > 65, name
