@@ -217,15 +217,11 @@ def row(
 
 def _parts(value: Timing | float) -> dict[str, float]:
     if not isinstance(value, Timing):
-        return {"sum": _digits(value)}
+        return {"sum": float(f"{value:.6g}")}
     parts = {"sum": sum(value.median), "fastest": sum(value.fastest)}
     if len(value.median) == 2:
         parts = {"forward": value.median[0], "backward": value.median[1], **parts}
-    return {k: _digits(v) for k, v in parts.items()}
-
-
-def _digits(value: float) -> float:
-    return float(f"{value:.4g}")
+    return {k: float(f"{v:.4g}") for k, v in parts.items()}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -234,10 +230,10 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     them = peers[0] if peers else "peer"
     lines = [["work", "unit", "tinyfm", them, "ratio", "spread", "goal", "reached"]]
     for r in rows:
-        theirs = _cell(r["theirs"]) if r["theirs"] else MISSING.split(":")[0] if r["peer"] else "-"
+        theirs = _cell(r, "theirs") if r["theirs"] else MISSING.split(":")[0] if r["peer"] else "-"
         ratio, spread = ("-" if r[k] is None else f"{r[k]:.2f}" for k in ("ratio", "spread"))
         reached = {True: "yes", False: "**no**", None: "-"}[r["reached"]]
-        cells = [r["work"], r["unit"], _cell(r["tinyfm"]), theirs, ratio, spread]
+        cells = [r["work"], r["unit"], _cell(r, "tinyfm"), theirs, ratio, spread]
         lines.append([*cells, r["goal"] or "-", reached])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     lines.insert(1, ["-" * width for width in widths])
@@ -247,8 +243,12 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _cell(value: dict[str, float]) -> str:
-    total = f"{value['sum']:.3g}"
+SCORES = ("score", "nats", "BLEU", "%")  # units of what has more than three digits to say
+
+
+def _cell(row: dict[str, Any], side: str) -> str:
+    value, digits = row[side], 6 if row["unit"] in SCORES else 3
+    total = f"{value['sum']:.{digits}g}"
     pair = "forward" in value
     return f"{value['forward']:.3g} + {value['backward']:.3g} = {total}" if pair else total
 
