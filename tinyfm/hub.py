@@ -22,6 +22,7 @@ FILES = [
     "vocab.txt",
     "vocab.json",
     "merges.txt",
+    "spiece.model",
 ]
 
 

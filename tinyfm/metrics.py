@@ -1,10 +1,10 @@
 """Scores of predictions against references: small functions over plain lists.
 
-Language models have perplexity; translations BLEU (0 to 100); classes accuracy, F1 and Matthews'
-coefficient; numbers Pearson's and Spearman's; tagged words entity F1; answers exact match and F1.
-All but the first two go up to 1. The truth comes first and the predictions second, but for BLEU,
-whose order is sacrebleu's. Lists that are empty or differ in length are a ValueError that names the
-function and the lengths.
+Language models have perplexity; translations BLEU (0 to 100); summaries ROUGE; classes accuracy, F1
+and Matthews' coefficient; numbers Pearson's and Spearman's; tagged words entity F1; answers exact
+match and F1. All but the first two go up to 1. The truth comes first and the predictions second,
+but for BLEU and ROUGE, where it is the other way round, as in sacrebleu. Lists that are empty or
+differ in length are a ValueError that names the function and the lengths.
 """
 
 import math
@@ -12,6 +12,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,6 +56,62 @@ def corpus_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Bleu:
     return Bleu(score, str(bleu.get_signature()))
 
 
+class Rouge(NamedTuple):
+    """The means over all texts, 0 to 1, under the names that rouge-score gives them."""
+
+    rouge1: float
+    rouge2: float
+    rougeL: float
+
+
+def rouge(predictions: Sequence[str], references: Sequence[str | Sequence[str]]) -> Rouge:
+    """ROUGE-1, ROUGE-2 and ROUGE-L of summaries, each as F1 (Lin 2004).
+
+    references: of each text one, or several, of which the one with the best ROUGE-1 gives all three
+    scores, as in SciTLDR (Cachola et al. 2020)
+
+    ROUGE-1 and -2 count the words and the pairs of neighbours that both texts have, as often as
+    both have them; ROUGE-L is the longest sequence of words that is in both in this order, with or
+    without others between.
+
+    Words are taken as the package rouge-score takes them by default: lower-cased runs of a to z and
+    0 to 9, and not stemmed, which would find a few more. What is in another script than the Latin
+    one, such as Korean, therefore scores nothing.
+
+    A share of nothing is 0.0. ValueError also for a text without a reference.
+    """
+    _check_lengths("rouge", references, predictions)
+    several = [[text] if isinstance(text, str) else text for text in references]
+    for number, texts in enumerate(several):
+        if not texts:
+            raise ValueError(f"rouge: text {number} has no reference; give at least one")
+    best = [
+        max(_rouge(text, prediction) for text in texts)
+        for texts, prediction in zip(several, predictions, strict=True)
+    ]
+    return Rouge(*(sum(scores) / len(scores) for scores in zip(*best, strict=True)))
+
+
+def _rouge(*texts: str) -> Rouge:
+    reference, words = (re.findall("[a-z0-9]+", text.lower()) for text in texts)
+    pairs = list(pairwise(reference)), list(pairwise(words))
+    return Rouge(
+        _f1(_common(reference, words), len(reference), len(words)),
+        _f1(_common(*pairs), *map(len, pairs)),
+        _f1(_longest_common(reference, words), len(reference), len(words)),
+    )
+
+
+def _longest_common(a: list[str], b: list[str]) -> int:
+    """The length of the longest sequence that comes out of both by leaving words out."""
+    row = [0] * (len(b) + 1)  # of the words of a so far and the first 0, 1, ... of b
+    for word in a:
+        above, row = row, [0]
+        for j, other in enumerate(b):
+            row.append(above[j] + 1 if word == other else max(above[j + 1], row[j]))
+    return row[-1]
+
+
 # Language models
 
 
@@ -92,8 +149,8 @@ def f1(true: Labels, predicted: Labels, positive: Hashable) -> float:
     0.0 where the class occurs neither in truth nor in predictions, so that it is undefined.
     """
     pairs = [(t == positive, p == positive) for t, p in _pairs("f1", true, predicted)]
-    right, named = sum(t and p for t, p in pairs), sum(t + p for t, p in pairs)
-    return 2 * right / named if named else 0.0
+    there, named = (sum(each) for each in zip(*pairs, strict=True))
+    return _f1(sum(t and p for t, p in pairs), there, named)
 
 
 def macro_f1(true: Labels, predicted: Labels) -> float:
@@ -271,7 +328,7 @@ def _entity_scores(there: set[tuple[int, Entity]], found: set[tuple[int, Entity]
     return EntityScores(
         precision=right / len(found) if found else 0.0,
         recall=right / len(there) if there else 0.0,
-        f1=2 * right / (len(there) + len(found)) if right else 0.0,
+        f1=_f1(right, len(there), len(found)),
         support=len(there),
     )
 
@@ -317,7 +374,20 @@ def _normalised(text: str) -> list[str]:
 def _overlap(reference: list[str], words: list[str]) -> float:
     if not (reference and words):
         return float(reference == words)
-    return 2 * (Counter(reference) & Counter(words)).total() / (len(reference) + len(words))
+    return _f1(_common(reference, words), len(reference), len(words))
+
+
+# Of several
+
+
+def _common(a: Sequence[Hashable], b: Sequence[Hashable]) -> int:
+    """How many they have in common, each as often as both have it."""
+    return (Counter(a) & Counter(b)).total()
+
+
+def _f1(right: int, there: int, named: int) -> float:
+    """2 TP / (2 TP + FN + FP), the harmonic mean of right / there and right / named; or 0.0."""
+    return 2 * right / (there + named) if right else 0.0
 
 
 def _check_lengths(function: str, true: Sequence[Any] | np.ndarray, predicted: Any) -> None:

@@ -6,12 +6,14 @@ words, which pieces there are, and what a model's input has around them (the tem
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tinyfm.errors import InputError
-from tinyfm.files import read_json
+from tinyfm.files import read_bytes, read_json
 from tinyfm.text import read_lines
 
 if TYPE_CHECKING:
@@ -19,10 +21,14 @@ if TYPE_CHECKING:
 
 BPE_SPECIALS = ("<pad>", "<s>", "</s>", "<unk>")
 BERT_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+BART_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")  # and <mask>, the last id
+T5_SPECIALS = ("<pad>", "</s>", "<unk>")
+SENTINELS = 100  # how many of T5's <extra_id_0>, <extra_id_1>, ... there are, if nothing is said
 END_OF_TEXT = "<|endoftext|>"  # GPT-2's only special token: it begins, parts and ends texts
 # GPT-1's start, delimiter and extract token, by the roles that come nearest to theirs.
 INPUT_FORMS = {"bos_token": "<start>", "sep_token": "<delimiter>", "cls_token": "<extract>"}
 LONGEST_WORD = 100  # characters; WordPiece takes a longer word as unknown, as BERT's code does
+SIGN = r"▁?[\p{N}\p{P}\p{S}&&[^▁]]"  # a punctuation mark, symbol or digit, a space before it too
 
 
 # -- learnt ----------------------------------------------------------------------------------------
@@ -43,9 +49,8 @@ def learn_bpe(lines: Iterable[str], vocab_size: int, lowercase: bool) -> tokeniz
             normalizers.Strip(),
         ]
     )
-    alone = hf.Regex(r"▁?[\p{N}\p{P}\p{S}&&[^▁]]")
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(), pre_tokenizers.Split(alone, "isolated")]
+        [pre_tokenizers.Metaspace(), pre_tokenizers.Split(hf.Regex(SIGN), "isolated")]
     )
     backend.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(
@@ -87,20 +92,52 @@ def learn_wordpiece(
     return backend
 
 
-def learn_byte_level(texts: Iterable[str], vocab_size: int) -> tokenizers.Tokenizer:
+def learn_byte_level(texts: Iterable[str], vocab_size: int, bart: bool) -> tokenizers.Tokenizer:
     """Byte-pair encoding over bytes; see `Tokenizer.train_byte_level`."""
     import tokenizers as hf
     from tokenizers import models, pre_tokenizers, trainers
 
     backend = _byte_level(hf.Tokenizer(models.BPE()), space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
+        vocab_size=vocab_size - bart,  # less one, the mask
         min_frequency=2,
-        special_tokens=[END_OF_TEXT],
+        special_tokens=list(BART_SPECIALS) if bart else [END_OF_TEXT],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
     backend.train_from_iterator(_with_text(texts), trainer)
+    if bart:
+        _add_bart_template(backend, ("<s>", 0), ("</s>", 2), space=False)
+        _add_mask(backend, "<mask>")
+    return backend
+
+
+def learn_unigram(lines: Iterable[str], vocab_size: int, sentinels: int) -> tokenizers.Tokenizer:
+    """Pieces with probabilities; see `Tokenizer.train_unigram`."""
+    import tokenizers as hf
+    from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+    def new(pieces: Sequence[tuple[str, float]] | None = None) -> tokenizers.Tokenizer:
+        backend = hf.Tokenizer(models.Unigram(pieces, None if pieces is None else 2))
+        backend.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+        _add_spaces(backend)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [backend.pre_tokenizer, pre_tokenizers.Split(hf.Regex(SIGN), "isolated")]
+        )
+        return backend
+
+    lines, backend = _with_text(lines), new()
+    characters = set().union(*_words(backend, lines))
+    room = max(len(characters), vocab_size - len(T5_SPECIALS) - sentinels)
+    trainer = trainers.UnigramTrainer(
+        vocab_size=len(T5_SPECIALS) + room,
+        special_tokens=list(T5_SPECIALS),
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    backend.train_from_iterator(lines, trainer)
+    backend = new([*((token, 0.0) for token in T5_SPECIALS), *_ordered(backend, room)])
+    _add_t5_template(backend, "</s>", sentinels)
     return backend
 
 
@@ -116,6 +153,30 @@ def learn_characters(texts: Iterable[str]) -> tokenizers.Tokenizer:
     backend.decoder = decoders.Fuse()
     backend.add_special_tokens([END_OF_TEXT, "<unk>"])
     return backend
+
+
+def _ordered(backend: tokenizers.Tokenizer, room: int) -> list[tuple[str, float]]:
+    """The learnt pieces and their scores, the most probable first: all characters, and of what is
+    longer as much as there is room for.
+
+    The trainer goes through a hash table, so that its sums are off by roundings, and characters
+    that it has no use for share the lowest score, each with 0.0001 more than the one before it, in
+    whatever order.  Here they are made the same in every process.
+    """
+    learnt = json.loads(backend.to_str())["model"]["vocab"][len(T5_SPECIALS) :]
+    lowest = min(score for _, score in learnt)
+    useless = lowest + 0.0001 * len(learnt)
+    scores = {
+        piece: round(lowest if len(piece) == 1 and score < useless else score, 6)
+        for piece, score in learnt
+    }
+
+    def likely(piece: str) -> tuple[float, str]:
+        return -scores[piece], piece
+
+    characters = [piece for piece in scores if len(piece) == 1]
+    longer = sorted(scores.keys() - set(characters), key=likely)[: room - len(characters)]
+    return [(piece, scores[piece]) for piece in sorted([*characters, *longer], key=likely)]
 
 
 def _words(backend: tokenizers.Tokenizer, lines: Iterable[str]) -> set[str]:
@@ -169,7 +230,7 @@ def read_byte_level(
     a byte is missing: then it is of another kind (GPT-1's is over characters).
     """
     import tokenizers as hf
-    from tokenizers import models, pre_tokenizers, processors
+    from tokenizers import models, pre_tokenizers
 
     vocabulary = read_json(vocabulary_path)
     _check_has(vocabulary_path, vocabulary, sorted(pre_tokenizers.ByteLevel.alphabet()))
@@ -177,12 +238,49 @@ def read_byte_level(
     backend = _byte_level(hf.Tokenizer(models.BPE(vocabulary, _read_merges(merges_path))), space)
     start, end = special_name(options, "cls") or "<s>", special_name(options, "sep") or "</s>"
     if start in vocabulary and end in vocabulary:
-        backend.post_processor = processors.RobertaProcessing(
-            (end, vocabulary[end]), (start, vocabulary[start]), add_prefix_space=space
-        )
+        _add_bart_template(backend, (start, vocabulary[start]), (end, vocabulary[end]), space)
     mask = special_name(options, "mask") or "<mask>"
-    if mask in vocabulary:  # it stands for a word together with the space before it
-        backend.add_special_tokens([hf.AddedToken(mask, lstrip=True)])
+    if mask in vocabulary:
+        _add_mask(backend, mask)
+    return backend
+
+
+def read_sentencepiece(path: Path, options: Mapping[str, Any]) -> tokenizers.Tokenizer:
+    """T5's spiece.model: the pieces with their scores, and how text is normalised before.
+
+    options, the content of tokenizer_config.json, may say by extra_ids how many sentinels follow
+    the pieces: 100 if it does not, none for mT5, which has them among its pieces.
+
+    InputError if the sentencepiece extra is missing, and for pieces of another algorithm.
+    """
+    import tokenizers as hf
+    from tokenizers import models, normalizers
+
+    try:
+        from sentencepiece import sentencepiece_model_pb2
+    except ImportError as error:
+        raise InputError(
+            f"{path}: reading it needs the packages sentencepiece and protobuf; "
+            "pip install 'tinyfm[sentencepiece]', or give a folder with tokenizer.json"
+        ) from error
+    format: Any = sentencepiece_model_pb2  # makes its classes as it is imported
+    model = format.ModelProto.FromString(read_bytes(path))
+    if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
+        raise InputError(f"{path}: its pieces are not unigram's; give a folder with tokenizer.json")
+    # SentencePiece's own sums tell no more decimals apart; with more, tokenizer.json would not give
+    # the scores back, for the library reads long numbers inexactly.
+    pieces = [(piece.piece, round(piece.score, 6)) for piece in model.pieces]
+    end = special_name(options, "eos") or "</s>"
+    _check_has(path, dict(pieces), [end])
+    unknown, bytewise = model.trainer_spec.unk_id, model.trainer_spec.byte_fallback
+    backend = hf.Tokenizer(models.Unigram(pieces, unknown, bytewise))
+    if rules := model.normalizer_spec.precompiled_charsmap:
+        # The library looks characters up one by one, so that it would not find a decomposed
+        # syllable.  T5's rules are NFKC and more, so NFKC may come first.
+        first = [normalizers.NFKC()] if "nfkc" in model.normalizer_spec.name else []
+        backend.normalizer = normalizers.Sequence([*first, normalizers.Precompiled(rules)])
+    _add_spaces(backend)
+    _add_t5_template(backend, end, options.get("extra_ids", SENTINELS))
     return backend
 
 
@@ -193,6 +291,17 @@ def _byte_level(backend: tokenizers.Tokenizer, space: bool) -> tokenizers.Tokeni
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
     backend.decoder = decoders.ByteLevel()
     return backend
+
+
+def _add_spaces(backend: tokenizers.Tokenizer) -> None:
+    """White space is folded, and each word begins with `▁` (Kudo and Richardson 2018)."""
+    from tokenizers import decoders, pre_tokenizers
+
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    # Pieces such as <0xE2>, which mT5's vocabulary has, are bytes of what has no other piece.
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
 
 
 def _read_merges(path: Path) -> list[tuple[str, str]]:
@@ -253,6 +362,55 @@ def add_input_forms(backend: tokenizers.Tokenizer) -> None:
         pair=f"{start} $A {between} $B {end}",
         special_tokens=[(token, backend.token_to_id(token)) for token in INPUT_FORMS.values()],
     )
+
+
+def _add_bart_template(
+    backend: tokenizers.Tokenizer, start: tuple[str, int], end: tuple[str, int], space: bool
+) -> None:
+    """<s> a </s>, or <s> a </s></s> b </s>, as RoBERTa and BART have it."""
+    from tokenizers import processors
+
+    backend.post_processor = processors.RobertaProcessing(end, start, add_prefix_space=space)
+
+
+def _add_mask(backend: tokenizers.Tokenizer, mask: str) -> None:
+    """RoBERTa's and BART's mask stands for a word together with the space before it."""
+    import tokenizers as hf
+
+    backend.add_special_tokens([hf.AddedToken(mask, lstrip=True)])
+
+
+def _add_t5_template(backend: tokenizers.Tokenizer, end: str, sentinels: int) -> None:
+    """a </s>, or a </s> b </s>, all of one segment; and the sentinels, of which the first is the
+    last id (Raffel et al. 2020, section 3.1.4)."""
+    from tokenizers import processors
+
+    backend.add_special_tokens([f"<extra_id_{k}>" for k in reversed(range(sentinels))])
+    backend.post_processor = processors.TemplateProcessing(
+        single=["$A", end],
+        pair=["$A", end, "$B", end],
+        special_tokens=[(end, backend.token_to_id(end))],
+    )
+
+
+def hide_specials(backend: tokenizers.Tokenizer, names: Sequence[str]) -> None:
+    """Let text that looks like a special token be text for a unigram model too.
+
+    It looks for all its pieces in the text, and the special ones, of probability 1, would win.  So
+    what looks like one is parted after its first character.
+    """
+    import tokenizers as hf
+    from tokenizers import models, pre_tokenizers
+
+    def found(name: str) -> bool:
+        return name in backend.encode(name, add_special_tokens=False).tokens
+
+    backend.encode_special_tokens = True
+    if isinstance(backend.model, models.Unigram) and any(map(found, names)):
+        looks = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [backend.pre_tokenizer, pre_tokenizers.Split(hf.Regex(looks), "isolated")]
+        )
 
 
 def _add_bert_template(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -13,12 +13,16 @@ from tinyfm.files import read_bytes, read_json, replacing, write_json
 from tinyfm.subwords import (
     END_OF_TEXT,
     INPUT_FORMS,
+    SENTINELS,
     add_input_forms,
+    hide_specials,
     learn_bpe,
     learn_byte_level,
     learn_characters,
+    learn_unigram,
     learn_wordpiece,
     read_byte_level,
+    read_sentencepiece,
     read_wordpiece,
     special_name,
 )
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 FILE, OPTIONS, SPECIALS = "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"
-WORDPIECE = "vocab.txt"
+WORDPIECE, UNIGRAM = "vocab.txt", "spiece.model"
 # The byte-level files: a vocabulary, its merges; Hugging Face's names and OpenAI's.
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 ENCODER, BPE = "encoder.json", "vocab.bpe"
@@ -62,14 +66,17 @@ class Window(NamedTuple):
 class Tokenizer:
     """A subword vocabulary, with what its model's inputs have around the text (the template).
 
-    It is learnt from text by `train`, `train_wordpiece`, `train_byte_level` or `train_characters`,
-    or read from a folder by `load`.  The template's special tokens are always added: [CLS] a [SEP]
-    b [SEP] for BERT, <s> a </s></s> b </s> for RoBERTa and BART, nothing for the others.
+    It is learnt from text by `train`, `train_wordpiece`, `train_byte_level`, `train_unigram` or
+    `train_characters`, or read from a folder by `load`.  The template's special tokens are always
+    added: [CLS] a [SEP] b [SEP] for BERT, <s> a </s></s> b </s> for RoBERTa and BART, a </s> b </s>
+    for T5, nothing for the others.
 
     pad_id, unk_id, bos_id, eos_id, cls_id, sep_id, mask_id: the special tokens by what they do, as
         the folder says or by their usual names; None where the vocabulary has none.  One token may
         do several things: <s> is both the begin and the class token.
     special_ids: all special ids in order.  Text never gives them, but with special_tokens=True.
+    sentinels: the ids of <extra_id_0>, <extra_id_1>, ..., which stand for the spans that T5 is to
+        fill; T5's are 32099, 32098, ...; of other families none.
     len(tokenizer): the rows that an embedding table needs: the largest id plus 1.
     """
 
@@ -87,7 +94,8 @@ class Tokenizer:
     ) -> None:
         """options: the content of tokenizer_config.json, which may name the special tokens."""
         options = options or {}
-        backend.no_padding()  # a published file may ask for it
+        backend.no_padding()  # a published file may ask for it, and for cutting
+        backend.no_truncation()
         self._backend = backend
         self._names: dict[str, str] = {}
         self.pad_id = self._special_id(options, "pad", "[PAD]", "<pad>")
@@ -97,10 +105,13 @@ class Tokenizer:
         self.cls_id = self._special_id(options, "cls", "[CLS]", "<s>")
         self.sep_id = self._special_id(options, "sep", "[SEP]", "</s>")
         self.mask_id = self._special_id(options, "mask", "[MASK]", "<mask>")
+        sentinels = self._sentinel_ids()
         known = {token.content for token in backend.get_added_tokens_decoder().values()}
-        backend.add_special_tokens(sorted(set(self._names.values()) - known))
+        backend.add_special_tokens(sorted({*self._names.values(), *sentinels} - known))
         added = backend.get_added_tokens_decoder()
         self.special_ids = tuple(sorted(i for i, token in added.items() if token.special))
+        self.sentinels = tuple(sentinels.values())
+        hide_specials(backend, [added[i].content for i in self.special_ids])
         self._size = max(backend.get_vocab().values(), default=-1) + 1
 
     def _special_id(self, options: Mapping[str, Any], role: str, *usual: str) -> int | None:
@@ -109,6 +120,17 @@ class Tokenizer:
                 self._names[f"{role}_token"] = name
                 return number
         return None
+
+    def _sentinel_ids(self) -> dict[str, int]:
+        """T5's sentinels in order; mT5's begin with a `▁`."""
+        mark = "" if self.token_to_id("▁<extra_id_0>") is None else "▁"
+        found: dict[str, int] = {}
+        for k in count():
+            name = f"{mark}<extra_id_{k}>"
+            if (number := self.token_to_id(name)) is None:
+                break
+            found[name] = number
+        return found
 
     # -- where it comes from -----------------------------------------------------------------------
 
@@ -161,7 +183,7 @@ class Tokenizer:
         return cls(learn_wordpiece(lines, vocab_size, lowercase, strip_accents))
 
     @classmethod
-    def train_byte_level(cls, texts: Iterable[str], vocab_size: int) -> Self:
+    def train_byte_level(cls, texts: Iterable[str], vocab_size: int, *, bart: bool = False) -> Self:
         """Learn a vocabulary such as GPT-2's: byte-pair encoding over bytes (Radford et al. 2019,
         section 2.2).
 
@@ -172,8 +194,31 @@ class Tokenizer:
         The id 0 is <|endoftext|>, which begins, parts and ends texts; 1 to 256 are the bytes.
         Larger ids are merges: as many as `vocab_size` leaves room for, fewer when no two neighbours
         occur together twice any more.  Equal texts and InputError as in `train`.
+
+        bart: with the special tokens and the template of BART and RoBERTa instead.  The ids 0 to 3
+        are <s>, <pad>, </s> and <unk>, which no text needs; 4 to 259 are the bytes; the last is
+        <mask>, which takes the space before it along.
         """
-        return cls(learn_byte_level(texts, vocab_size))
+        return cls(learn_byte_level(texts, vocab_size, bart))
+
+    @classmethod
+    def train_unigram(
+        cls, lines: Iterable[str], vocab_size: int, *, sentinels: int = SENTINELS
+    ) -> Self:
+        """Learn a vocabulary such as T5's: pieces with probabilities (Kudo 2018; Raffel et al.
+        2020, section 2.2.1).
+
+        A text is brought into NFKC, which makes ｱ of half width and ½ the common ア and 1⁄2; runs
+        of white space, line ends too, become one space each, the ends are trimmed, and every word
+        begins with `▁`.  Punctuation marks, symbols and digits stand alone as in `train`.  Of all
+        ways to cut a word the most probable is taken.  Unknown characters become `<unk>`.
+
+        The ids 0 to 2 are <pad>, </s> and <unk>; then come the pieces, the most probable first; the
+        last are the sentinels, <extra_id_0> the very last.  `vocab_size` counts all of these.
+
+        Size, equal lines and InputError as in `train`.
+        """
+        return cls(learn_unigram(lines, vocab_size, sentinels))
 
     @classmethod
     def train_characters(cls, texts: Iterable[str]) -> Self:
@@ -207,7 +252,11 @@ class Tokenizer:
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read tokenizer.json; or BERT's vocab.txt; or vocab.json and merges.txt of GPT-2's kind,
-        which OpenAI calls encoder.json and vocab.bpe.
+        which OpenAI calls encoder.json and vocab.bpe; or T5's spiece.model.
+
+        The last needs the `sentencepiece` extra; what `save` writes does not.  Text is cut as
+        SentencePiece itself does it, decomposed characters too; only U+0085, which is white space
+        here, and piles of marks that no language has may come out otherwise.
 
         tokenizer_config.json and special_tokens_map.json, if they are there, name the special
         tokens and, for the older files, say how text is normalised.
@@ -231,8 +280,8 @@ class Tokenizer:
                         f"{path / name}: not a tokenizer that fits ({reason})"
                     ) from error
         raise InputError(
-            f"{path}: holds no tokenizer; give a folder with {FILE}, {WORDPIECE}, or {VOCABULARY} "
-            f"and {MERGES}"
+            f"{path}: holds no tokenizer; give a folder with {FILE}, {WORDPIECE}, {UNIGRAM}, or "
+            f"{VOCABULARY} and {MERGES}"
         )
 
     def save(self, folder: str | Path) -> None:
@@ -262,11 +311,14 @@ class Tokenizer:
         """Tokenise one text, or two that follow each other.
 
         `</s>` and its like inside a text are ordinary characters, so that no text can end its own
-        sentence; with `special_tokens=True` they give the special ids.
+        sentence; with `special_tokens=True` they give the special ids, and a text that ends in the
+        token with which the template ends gets no second one.
 
         max_length: ends are cut off until no more tokens are left, of the longer text first; the
         template's tokens stay.  ValueError if they alone are more.
         """
+        if special_tokens:
+            text, pair = self._without_end(text), pair and self._without_end(pair)
         backend = self._prepared(special_tokens, max_length, pair is not None)
         return _encoding(backend.encode(text, pair), text, pair)
 
@@ -330,6 +382,12 @@ class Tokenizer:
             for part in (first, *first.overflowing)
         ]
 
+    def _without_end(self, text: str) -> str:
+        """The text, without the token with which the template ends if it ends in it as well."""
+        template, bare = self.encode("").ids, text.rstrip()
+        end = self.id_to_token(template[-1]) if template else None
+        return bare.removesuffix(end) if end and bare.endswith(end) else text
+
     def _prepared(
         self,
         special_tokens: bool = False,
@@ -351,9 +409,13 @@ class Tokenizer:
 
     # -- ids to texts ------------------------------------------------------------------------------
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of the ids. Special tokens, `<unk>` among them, are left out."""
-        return self._backend.decode([int(i) for i in ids])
+    def decode(self, ids: Iterable[int], special_tokens: bool = False) -> str:
+        """Return the text of the ids.
+
+        Special tokens, `<unk>` among them, are left out, or with `special_tokens=True` written by
+        their names, as T5's sentinels must be for spans to have a place.
+        """
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=not special_tokens)
 
     def token_to_id(self, token: str) -> int | None:
         """The id of a token, None if the vocabulary lacks it."""
@@ -382,6 +444,7 @@ READERS = {
         folder / VOCABULARY, folder / MERGES, options
     ),
     ENCODER: lambda folder, options: read_byte_level(folder / ENCODER, folder / BPE, options),
+    UNIGRAM: lambda folder, options: read_sentencepiece(folder / UNIGRAM, options),
 }
 
 

@@ -52,7 +52,7 @@ LAYERS = [
     "errors",
 ]
 LAZY = {"tqdm", "safetensors", "tokenizers", "huggingface_hub", "sacrebleu", "matplotlib", "torch"}
-LAZY |= {"cupy", "scipy"}
+LAZY |= {"cupy", "scipy", "sentencepiece"}
 ALLOWED_AT_TOP = sys.stdlib_module_names | {"numpy"}
 
 

@@ -63,6 +63,58 @@ def test_r55_mismatched_lists_are_refused():
         corpus_bleu([], [])
 
 
+# Summaries
+
+
+@pytest.mark.parametrize(
+    "prediction, reference, scores",
+    [
+        # 3 of 4 words and 1 of 3 pairs are common; police the gunman, or police kill, in order
+        ("police kill the gunman", "police killed the gunman", (3 / 4, 1 / 3, 3 / 4)),
+        ("the gunman kill police", "police killed the gunman", (3 / 4, 1 / 3, 2 / 4)),
+        ("the the the cat", "the cat the", (2 * 3 / 7, 2 * 1 / 5, 2 * 2 / 7)),
+        ("The CAT-2, sat!", "the cat 2 sat", (1, 1, 1)),
+        ("cats", "cat", (0, 0, 0)),  # no stemming
+        ("cat", "cat", (1, 0, 1)),  # one word has no pair
+        ("dog", "the dog was found", (2 * 1 / 5, 0, 2 * 1 / 5)),
+        ("a b c d", "d c b a", (1, 0, 1 / 4)),
+        ("", "cat", (0, 0, 0)),
+        ("cat", "", (0, 0, 0)),
+        ("", "", (0, 0, 0)),
+        ("사과를 먹었다", "사과를 먹었다", (0, 0, 0)),
+    ],
+)
+def test_rouge_of_one_text(prediction, reference, scores):
+    assert metrics.rouge([prediction], [reference]) == pytest.approx(scores)
+
+
+def test_rouge_of_several_texts_and_references():
+    # The first reference has the better ROUGE-1, 3/4, though ROUGE-2 is 0 with it.
+    several = ["c x b a", "a b"]
+    assert metrics.rouge(["a b c d"], [several]) == pytest.approx((3 / 4, 0, 1 / 4))
+    assert metrics.rouge(["a b c d"], [several[1:]]) == pytest.approx((4 / 6, 2 / 4, 4 / 6))
+    scores = metrics.rouge(["a b c d", "x"], [several, "y"])
+    assert scores == pytest.approx((3 / 8, 0, 1 / 8))
+    assert scores.rougeL == scores[2]
+
+
+def test_a_text_without_a_reference_is_refused():
+    with pytest.raises(ValueError, match="rouge: text 1 has no reference; give at least one"):
+        metrics.rouge(["a", "b"], ["a", ()])
+
+
+texts = st.lists(st.sampled_from(["a", "b", "The", "x9", "né", "b.", "빵"]), max_size=12)
+
+
+@pytest.mark.parity
+@given(texts.map(" ".join), texts.map(" ".join))
+def test_rouge_is_that_of_rouge_score(prediction, reference):
+    rouge_scorer = pytest.importorskip("rouge_score.rouge_scorer")
+    scorer = rouge_scorer.RougeScorer(metrics.Rouge._fields)
+    expected = [score.fmeasure for score in scorer.score(reference, prediction).values()]
+    assert metrics.rouge([prediction], [reference]) == pytest.approx(expected, abs=1e-12)
+
+
 # Language models
 
 
@@ -264,6 +316,7 @@ SCORES = (
     metrics.entity_f1,
     metrics.entity_f1_by_type,
     metrics.squad_scores,
+    lambda true, predicted: metrics.rouge(predicted, true),
 )
 
 

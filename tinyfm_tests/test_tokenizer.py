@@ -241,6 +241,20 @@ def write_byte_level(folder, specials, merges=MERGES, **options):
     return folder
 
 
+def write_sentencepiece(folder, name="spiece.model", lines=(*LINES, "|[]_SEPMAKx"), **options):
+    """A vocabulary that SentencePiece itself has learnt, with T5's special tokens."""
+    from sentencepiece import SentencePieceTrainer
+
+    folder.mkdir(exist_ok=True)
+    with (folder / name).open("wb") as file:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=file, vocab_size=400, character_coverage=1,
+            hard_vocab_limit=False, pad_id=0, eos_id=1, unk_id=2, bos_id=-1, minloglevel=2,
+            **options,
+        )  # fmt: skip
+    return folder
+
+
 ROBERTA, GPT2 = ("<s>", "<pad>", "</s>", "<unk>", "<mask>"), ("<|endoftext|>",)
 
 
@@ -255,11 +269,16 @@ def kinds(tmp_path_factory, tokenizer):
         "roberta": Tokenizer.load(write_byte_level(folder / "roberta", ROBERTA)),
         "gpt2": Tokenizer.load(write_byte_level(folder / "gpt2", GPT2)),
         "bytes": Tokenizer.train_byte_level(LINES, 300),
+        "bart": Tokenizer.train_byte_level(LINES, 300, bart=True),
+        "unigram": Tokenizer.train_unigram([*LINES, "|[]_SEPMAKx"], 100, sentinels=10),
+        "t5": Tokenizer.load(write_sentencepiece(folder / "t5")),
         "characters": Tokenizer.train_characters([*LINES, "|[]"]),
     }
 
 
-KINDS = ["bpe", "bert", "wordpiece", "roberta", "gpt2", "bytes", "characters"]
+KINDS = [
+    "bpe", "bert", "wordpiece", "roberta", "gpt2", "bytes", "characters", "bart", "unigram", "t5",
+]  # fmt: skip
 each_kind = pytest.mark.parametrize("kind", KINDS)
 ROLES = ("pad", "unk", "bos", "eos", "cls", "sep", "mask")
 
@@ -278,6 +297,9 @@ def tokens(tokenizer, encoding):
         ("gpt2", (None, None, 0, 0, None, None, None), (0,)),
         ("bytes", (None, None, 0, 0, None, None, None), (0,)),
         ("characters", (None, 1, 0, 0, None, None, None), (0, 1)),
+        ("bart", (1, 3, 0, 2, 0, 2, 299), (0, 1, 2, 3, 299)),
+        ("unigram", (0, 2, None, 1, None, 1, None), (0, 1, 2, *range(90, 100))),
+        ("t5", (0, 2, None, 1, None, 1, None), (0, 1, 2, *range(95, 195))),
     ],
 )
 def test_the_special_tokens_of_each_kind(kinds, kind, ids, special):
@@ -294,6 +316,9 @@ def test_the_special_tokens_of_each_kind(kinds, kind, ids, special):
         ("gpt2", "he", "he a", [0, 1]),
         ("bytes", "he", "he a", [0, 1]),
         ("characters", "h e", "h e a", [0, 0, 1]),
+        ("bart", "<s> he </s>", "<s> he </s> </s> a </s>", [0] * 6),
+        ("unigram", "▁ h e </s>", "▁ h e </s> ▁ a </s>", [0] * 7),
+        ("t5", "▁ he </s>", "▁ he </s> ▁ a </s>", [0] * 6),
     ],
 )
 def test_the_template_of_each_kind(kinds, kind, single, pair, types):
@@ -327,7 +352,7 @@ def test_r43_control_text_is_ordinary_text_for_each_kind(kinds, kind):
     plain = t.encode(text)
     assert [i for i in plain.ids if i in t.special_ids and i != t.unk_id] == template
     assert t.encode_all([text]) == [plain] and t.encode_batch([text]) == [plain.ids]
-    if kind in ("roberta", "gpt2", "bytes"):
+    if kind in ("roberta", "gpt2", "bytes", "bart", "unigram", "t5"):
         assert t.decode(plain.ids) == text
     elif kind == "bert":
         assert t.decode(plain.ids).replace(" ", "") == text.lower().replace(" ", "")
@@ -382,7 +407,7 @@ def test_r53_no_special_token_is_lost_and_nothing_more_than_needed(
     assert len([word for word in cut.word_ids if word is None]) == least
 
 
-@pytest.mark.parametrize("kind", ["bert", "wordpiece", "roberta"])
+@pytest.mark.parametrize("kind", ["bert", "wordpiece", "roberta", "unigram"])
 @given(
     words=st.lists(st.sampled_from(["a", "he", "t,"]), max_size=40),
     stride=st.integers(0, 3),
@@ -516,6 +541,7 @@ COMPOSING = "Málaga 강남에 ÀÉÎ café, 가방."
         partial(Tokenizer.train_wordpiece, vocab_size=200, strip_accents=True),
         partial(Tokenizer.train_wordpiece, vocab_size=60),  # pieces of a letter each
         partial(Tokenizer.train_byte_level, vocab_size=400),
+        partial(Tokenizer.train_unigram, vocab_size=60, sentinels=5),
     ],
 )
 def test_r41_offsets_reach_to_the_end_of_composed_characters(train, unseen, form):
@@ -548,7 +574,7 @@ def test_a_learnt_wordpiece_vocabulary():
 # -- bytes and characters --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["roberta", "gpt2", "bytes"])
+@pytest.mark.parametrize("kind", ["roberta", "gpt2", "bytes", "bart"])
 @given(text=st.text() | st.sampled_from(["지", "😀", " a", "  a  b", "\n", " <mask>", "the <s>"]))
 def test_r42_every_text_comes_back_from_bytes(kinds, kind, text):
     encoding = kinds[kind].encode(text)
@@ -609,10 +635,177 @@ def test_an_unknown_character_is_one_token_and_no_text(kinds):
     assert t.decode(t.encode("a漢b").ids) == "ab"
 
 
-def test_a_space_belongs_to_the_mask_of_roberta(kinds):
-    t = kinds["roberta"]
-    encoding = t.encode("he <mask> a", special_tokens=True)
-    assert tokens(t, encoding) == ["<s>", "he", "<mask>", "Ġ", "a", "</s>"]
+@pytest.mark.parametrize("kind", ["roberta", "bart"])
+def test_a_space_belongs_to_the_mask_of_roberta_and_bart(kinds, kind):
+    t = kinds[kind]
+    encoding = t.encode("he <mask> (", special_tokens=True)
+    assert [t.id_to_token(i).strip("Ġ") for i in encoding.ids][:3] == ["<s>", "he", "<mask>"]
+    assert t.decode(encoding.ids) == "he (" and t.decode(encoding.ids[1:2]) == "he"
+
+
+def test_the_ids_of_a_learnt_bart_vocabulary():
+    t = Tokenizer.train_byte_level(["a cat"] * 2, 270, bart=True)
+    assert [t.id_to_token(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert len(t) == t.mask_id + 1 == 4 + 256 + 3 + 1  # merged are at, cat and the space with it
+    assert tokens(t, t.encode("a cat")) == ["<s>", "a", "Ġcat", "</s>"]
+    assert len(Tokenizer.train_byte_level(["a cat"] * 2, 262, bart=True)) == 262
+
+
+# -- unigram ---------------------------------------------------------------------------------------
+
+
+def test_a_learnt_unigram_vocabulary():
+    t = Tokenizer.train_unigram(["the them then they there cat, mat."], 99, sentinels=3)
+    assert len(t) == 19 and [t.id_to_token(i) for i in range(3)] == ["<pad>", "</s>", "<unk>"]
+    assert [t.id_to_token(i) for i in t.sentinels] == [f"<extra_id_{k}>" for k in range(3)]
+    assert t.sentinels == (18, 17, 16)
+    wanted = "▁the m ▁ <unk> , ▁the y . </s>"
+    assert tokens(t, t.encode("them 漢字, they.")) == wanted.split()
+    assert t.decode(t.encode("the cat.").ids) == "the cat."
+
+
+def test_the_size_of_a_unigram_vocabulary():
+    characters = {c for line in LINES for c in line} - {" "} | {"▁"}
+    assert len(Tokenizer.train_unigram(LINES, 90, sentinels=10)) == 90
+    assert len(Tokenizer.train_unigram(LINES, 5, sentinels=2)) == 3 + len(characters) + 2
+    assert Tokenizer.train_unigram(LINES, 90, sentinels=0).sentinels == ()
+    assert "no text" in error_of(Tokenizer.train_unigram, ["", " "], 100)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "t5"])
+def test_r44_a_text_ends_with_exactly_one_end_token(kinds, kind):
+    t = kinds[kind]
+    for text in ("good morning", "good morning</s>", "good morning </s>\n", "</s>", ""):
+        assert t.encode(text, special_tokens=True).ids.count(1) == 1
+        assert t.encode(text, special_tokens=True).ids[-1] == 1
+    whole = t.encode("good morning").ids
+    assert t.encode("good morning</s>", special_tokens=True).ids == whole
+    ids = t.encode("good morning</s>", "old</s>", special_tokens=True).ids
+    assert ids == whole + t.encode("old").ids
+    cut = t.encode("man " * 600, max_length=512).ids
+    assert len(cut) == 512 and cut.index(1) == 511
+    assert t.encode_batch(["man " * 600], max_length=512) == [cut]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "bart"])
+def test_an_end_that_the_text_brings_along_is_not_doubled(kinds, kind):
+    t = kinds[kind]
+    end = t.id_to_token(t.sep_id)
+    whole = t.encode("he", "a", special_tokens=True)
+    assert t.encode(f"he{end}", f"a{end}", special_tokens=True) == whole
+    assert t.encode(f"{end}he", special_tokens=True).ids.count(t.sep_id) == 2
+
+
+@pytest.mark.parametrize("kind", ["unigram", "t5"])
+def test_r44_white_space_is_folded(kinds, kind):
+    t = kinds[kind]
+    assert t.encode("a  b\n").ids == t.encode("a b").ids
+    assert t.encode("\u3000\u00a0man\t\n kept ").ids == t.encode("man kept").ids
+    assert t.encode(" \n").ids == [t.eos_id]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "t5"])
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_r40_compatible_characters_and_decomposed_korean_are_composed(kinds, kind, form):
+    t, text = kinds[kind], "나는 사과를 먹었다."
+    ids = t.encode(unicodedata.normalize(form, text)).ids
+    assert t.unk_id not in ids and t.decode(ids) == text
+    assert t.encode("ｍａｎ ⑫").ids == t.encode("man 12").ids
+
+
+@pytest.mark.parametrize("kind, last", [("unigram", 99), ("t5", 194)])
+def test_sentinels_are_special_tokens_and_the_first_is_the_last_id(kinds, kind, last):
+    t = kinds[kind]
+    assert t.sentinels == tuple(range(last, last - (10 if kind == "unigram" else 100), -1))
+    text = "The <extra_id_0> man <extra_id_1> kept"
+    ids = t.encode(text, special_tokens=True).ids
+    assert [i for i in ids if i in t.sentinels] == [last, last - 1]
+    assert not {*t.encode(text).ids} & {*t.sentinels}
+    assert t.decode(ids) == "The man kept" and t.decode(t.encode(text).ids) == text
+    assert t.decode(ids, special_tokens=True) == "The<extra_id_0> man<extra_id_1> kept</s>"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "bert", "gpt2", "bart"])
+def test_families_without_sentinels_have_none(kinds, kind):
+    assert kinds[kind].sentinels == ()
+
+
+def test_sentinels_among_the_pieces_are_found(kinds, tmp_path):
+    """Published tokenizer.json have them there, and mT5 writes them with a ▁."""
+    for mark in ("", "▁"):
+        kinds["unigram"].save(tmp_path)
+        path = tmp_path / "tokenizer.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        plain = [token for token in content["added_tokens"] if token["id"] < 3]
+        sentinels = [[f"{mark}<extra_id_{k}>", 0.0] for k in reversed(range(10))]
+        content["added_tokens"] = plain
+        content["model"]["vocab"] += sentinels
+        path.write_text(json.dumps(content), encoding="utf-8")
+        t = Tokenizer.load(tmp_path)
+        assert t.sentinels == kinds["unigram"].sentinels
+        assert t.special_ids == kinds["unigram"].special_ids
+        text = "man <extra_id_3> </s>"
+        assert not {*t.encode(text).ids[:-1]} & {*t.special_ids}
+        assert t.decode(t.encode(text).ids) == text
+
+
+visible = st.characters(exclude_categories=("M", "C"), exclude_characters="″‴⁗")
+known = st.sampled_from(sorted({*TEXT} | {" "}))
+white = st.sampled_from(" \t\n\r\u3000\u2028")
+texts = st.text(known | known | visible | white, max_size=30)
+
+
+@pytest.mark.parametrize("options", [{}, {"byte_fallback": True}], ids=str)
+def test_a_spiece_model_is_read_as_sentencepiece_reads_it(options, tmp_path):
+    from sentencepiece import SentencePieceProcessor
+
+    folder = write_sentencepiece(tmp_path, **options)
+    theirs = SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+    t = Tokenizer.load(folder)
+    assert len(t) == len(theirs) + 100 and t.sentinels[0] == len(t) - 1
+
+    @given(texts)
+    def same(text):
+        ids = t.encode(text).ids
+        assert ids == [*theirs.encode(text), t.eos_id]
+        if t.unk_id not in ids:
+            assert t.decode(ids) == theirs.decode(ids)
+
+    same()
+    decomposed = unicodedata.normalize("NFD", "나는 Groß Café")
+    for text in ("", "man </s> <extra_id_3>", "old<pad>man <s>", "漢字 man", decomposed):
+        assert t.encode(text).ids == [*theirs.encode(text), t.eos_id]
+
+
+def test_the_folder_says_how_many_sentinels_follow_the_pieces(kinds, tmp_path):
+    write_sentencepiece(tmp_path)
+    for extra in (0, 7):
+        options = json.dumps({"extra_ids": extra})
+        (tmp_path / "tokenizer_config.json").write_text(options, encoding="utf-8")
+        t = Tokenizer.load(tmp_path)
+        assert len(t) == len(kinds["t5"]) - 100 + extra and len(t.sentinels) == extra
+
+
+@pytest.mark.parametrize("missing", ["sentencepiece", "google.protobuf"])
+def test_r77_a_spiece_model_without_the_extra_is_an_error_that_names_it(
+    missing, tmp_path, monkeypatch
+):
+    write_sentencepiece(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("sentencepiece")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    message = error_of(Tokenizer.load, tmp_path)
+    assert message.startswith(f"{tmp_path / 'spiece.model'}: ")
+    assert "pip install 'tinyfm[sentencepiece]'" in message and "tokenizer.json" in message
+
+
+def test_r77_a_spiece_model_that_is_none_is_named(tmp_path):
+    write_sentencepiece(tmp_path, model_type="bpe")
+    path = tmp_path / "spiece.model"
+    assert error_of(Tokenizer.load, tmp_path).startswith(f"{path}: its pieces are not unigram's")
+    for content in (b"", b"no model", path.read_bytes()[:99]):
+        path.write_bytes(content)
+        assert error_of(Tokenizer.load, tmp_path).startswith(f"{path}: ")
 
 
 def test_a_prefix_space_is_an_option_of_the_folder(tmp_path):
@@ -751,7 +944,8 @@ def test_transformers_opens_a_saved_tokenizer(kinds, kind, tmp_path):
 
     t = kinds[kind]
     t.save(tmp_path)
-    family = {"wordpiece": "bert", "bytes": "gpt2", "characters": "gpt2"}.get(kind, kind)
+    family = {"wordpiece": "bert", "bytes": "gpt2", "characters": "gpt2", "unigram": "t5"}
+    family = family.get(kind, kind)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}), encoding="utf-8")
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for text in (*LINES, "Hello <mask> [MASK] Café"):
@@ -864,13 +1058,90 @@ def test_the_ids_of_gpt2_and_bart(published):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("train", [Tokenizer.train_wordpiece, Tokenizer.train_byte_level])
-def test_equal_lines_give_equal_vocabularies(train):
-    """Also among merges that are equally frequent, of which the library's order is by chance."""
-    lines = [f"{a}{b}{c}{d}" for a in "abcd" for b in "efgh" for c in "ijkl" for d in "mnop"]
+@pytest.fixture(scope="module")
+def t5(data_folder, tmp_path_factory):
+    """The folder of the published T5 vocabulary."""
+    folder = tmp_path_factory.mktemp("t5")
+    packed = data_folder / "tokenizers" / "t5" / "spiece.model.gz"
+    (folder / "spiece.model").write_bytes(gzip.decompress(packed.read_bytes()))
+    return folder
 
-    def vocabulary():
-        tokenizer = train(lines, 60 if train == Tokenizer.train_wordpiece else 280)
-        return [tokenizer.id_to_token(i) for i in range(len(tokenizer))]
 
-    assert all(vocabulary() == vocabulary() for _ in range(4))
+@pytest.mark.data
+def test_the_ids_of_t5(t5):
+    t = Tokenizer.load(t5)
+    assert len(t) == 32100 and t.sentinels == tuple(range(32099, 31999, -1))
+    assert (t.pad_id, t.eos_id, t.unk_id, t.token_to_id("▁Hello")) == (0, 1, 2, 8774)
+    assert t.encode("Hello").ids == [8774, 1]
+    text = "summarize: The cat sat on the mat all day."
+    assert t.encode(text).ids == [21603, 10, 37, 1712, 3, 7, 144, 30, 8, 6928, 66, 239, 5, 1]
+    assert t.encode("A cat rested.").ids == [71, 1712, 5701, 26, 5, 1]
+    text = "Thank you <extra_id_0> me to your party <extra_id_1> week."
+    hidden = t.encode(text, special_tokens=True).ids
+    assert hidden == [1562, 25, 32099, 140, 12, 39, 1088, 32098, 471, 5, 1]
+    text = "<extra_id_0> for inviting <extra_id_1> last <extra_id_2>"
+    said = t.encode(text, special_tokens=True).ids
+    assert said == [32099, 21, 14256, 32098, 336, 32097, 1]
+    assert t.decode(said) == "for inviting last"
+
+
+@pytest.mark.data
+def test_t5_cuts_real_sentences_as_sentencepiece_does(t5, data_folder):
+    from sentencepiece import SentencePieceProcessor
+
+    theirs, t = SentencePieceProcessor(model_file=str(t5 / "spiece.model")), Tokenizer.load(t5)
+    for name in ("multi30k/val.de.gz", "kor_eng/tatoeba_kor_eng.tsv.gz"):
+        lines = gzip.decompress((data_folder / name).read_bytes()).decode().splitlines()[:1000]
+        assert t.encode_batch(lines) == [[*ids, 1] for ids in theirs.encode(lines)]
+
+    @given(texts)
+    def same(text):
+        assert t.encode(text).ids == [*theirs.encode(text), 1]
+
+    same()
+
+
+@pytest.mark.data
+@pytest.mark.parity
+def test_t5_cuts_text_as_transformers_does(t5, data_folder, tmp_path):
+    from transformers import AutoTokenizer, T5Tokenizer
+
+    t = Tokenizer.load(t5)
+    t.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}), encoding="utf-8")
+    packed = data_folder / "multi30k" / "val.de.gz"
+    lines = gzip.decompress(packed.read_bytes()).decode().splitlines()[:300]
+    published, saved = T5Tokenizer.from_pretrained(t5), AutoTokenizer.from_pretrained(tmp_path)
+    for theirs in (published, saved):
+        assert len(theirs) == 32100
+        assert theirs(lines)["input_ids"] == t.encode_batch(lines)
+
+    @given(texts, st.text())
+    def same(text, any_text):
+        text = f"{text}<extra_id_7> {text}"
+        ids = t.encode(text, special_tokens=True).ids
+        assert published(text)["input_ids"] == saved(text)["input_ids"] == ids
+        assert saved(any_text)["input_ids"] == t.encode(any_text).ids
+
+    same()
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        partial(Tokenizer.train_wordpiece, vocab_size=60),
+        partial(Tokenizer.train_byte_level, vocab_size=280),
+        partial(Tokenizer.train_byte_level, vocab_size=280, bart=True),
+        partial(Tokenizer.train_unigram, vocab_size=60, sentinels=5),
+    ],
+)
+def test_equal_lines_give_equal_vocabularies(train, tmp_path):
+    """Also among pieces that are equally frequent, of which the library's order is by chance."""
+    tied = [f"{a}{b}{c}{d}" for a in "abcd" for b in "efgh" for c in "ijkl" for d in "mnop"]
+
+    def saved(lines):
+        train(lines).save(tmp_path)
+        return (tmp_path / "tokenizer.json").read_bytes()
+
+    for lines in (tied, LINES):
+        assert len({saved(lines) for _ in range(6)}) == 1
