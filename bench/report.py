@@ -60,7 +60,9 @@ def render(documents: list[dict[str, Any]]) -> str:
                 members = [r for r in rows if r["peer"] == peer]
                 beside = f", beside {peer}" if peer else ""
                 parts.append(f"### {group.capitalize()}{beside}\n\n{common.table(members)}\n")
-                notes = "".join(f"- {r['work']}: {r['note']}\n" for r in members if r["note"])
+                # Rows of one run have one note, which stands by the first of them.
+                noted = {r["note"]: r["work"] for r in reversed(members) if r["note"]}
+                notes = "".join(f"- {work}: {note}\n" for note, work in [*noted.items()][::-1])
                 if notes:
                     parts.append(notes)
     return "\n".join(parts)
