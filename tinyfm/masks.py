@@ -19,7 +19,7 @@ import numpy as np
 
 from tinyfm.arrays import mixed_devices
 from tinyfm.autograd import raw
-from tinyfm.backend import Array, array_module, is_array
+from tinyfm.backend import Array, array_module, host, is_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +182,16 @@ def padding(attention_mask: Any) -> Mask:
     if attention_mask.ndim != 2:
         raise ValueError(f"attention_mask is {attention_mask.shape}: it must be (batch, keys)")
     return Mask(keys=attention_mask.astype(bool))
+
+
+def of_tokens(attention_mask: Any, like: Array) -> Mask:
+    """A Mask of what models are given: None (full), a Mask, or an attention_mask as in `padding`,
+    which may also be on another device than `like`."""
+    if attention_mask is None:
+        return full()
+    if isinstance(attention_mask, Mask):
+        return attention_mask
+    return padding(array_module(like).asarray(host(attention_mask)))
 
 
 def allowed(array: Any) -> Mask:

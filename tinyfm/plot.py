@@ -12,16 +12,16 @@ import importlib.util
 import logging
 import math
 import re
-import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tinyfm.errors import InputError
 from tinyfm.files import replacing
+from tinyfm.text import columns as text_columns
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,6 +167,85 @@ def tables(
     return _saved(_legible(figure), path)
 
 
+class MaskPanel(NamedTuple):
+    """A mask (Tq, Tk) with the tokens around it.
+
+    mask: bool, True may look; asked: (Tq,) bool, the rows that are drawn darker.
+    rows, columns: the Tq tokens that look and the Tk that are looked at; after: Tq texts at the
+        right.  Rows and after may be empty, where a panel beside this one has them.
+    """
+
+    title: str
+    mask: Any
+    asked: Any
+    rows: Sequence[str]
+    columns: Sequence[str]
+    after: Sequence[str] = ()
+
+
+def masks(
+    lines: Mapping[str, Sequence[MaskPanel]],
+    path: str | Path | None = None,
+    *,
+    caption: str = "",
+) -> Figure:
+    """Masks of any sizes, on one scale: under each heading a line of panels.
+
+    caption: what stands above them all.
+    path: of the PNG file to write, if one is wanted.
+
+    ValueError: a mask that does not fit its tokens.
+    """
+    cell, gap, line = 0.17, 0.15, 1.5 * FONT_SIZE / 72
+    places, headings = [], []
+    wide, down = 0.0, gap + line * len(caption.splitlines())
+    for heading, panels in lines.items():
+        headings.append((down + gap + line, heading))
+        down += gap + 3 * line + max(_inches(panel.columns) for panel in panels)
+        right = gap
+        for panel in panels:
+            _check_fits(panel)
+            queries, keys = np.shape(panel.mask)
+            right += _inches(panel.rows) + 0.1
+            places.append((panel, (right, down, cell * keys, cell * queries)))
+            right += max(cell * keys + 0.1 + _inches(panel.after), _inches([panel.title])) + gap
+        wide = max(wide, right)
+        down += cell * max(len(panel.mask) for panel in panels) + gap
+    wide = max(wide, gap + _inches([*lines, *caption.splitlines()]))
+
+    figure = _figure(wide, down, layout="none")
+    for panel, (x, y, width, height) in places:
+        axes = figure.add_axes((x / wide, 1 - (y + height) / down, width / wide, height / down))
+        _draw_mask(axes, panel)
+    figure.text(gap / wide, 1 - gap / down, caption, va="top", fontsize=FONT_SIZE)
+    for y, heading in headings:
+        figure.text(gap / wide, 1 - y / down, heading, va="bottom", fontsize=FONT_SIZE)
+    return _saved(_legible(figure), path)
+
+
+def _check_fits(panel: MaskPanel) -> None:
+    queries, keys = np.shape(panel.mask)
+    sizes = [len(panel.columns), *(len(x) or queries for x in (panel.rows, panel.after))]
+    if sizes != [keys, queries, queries] or len(panel.asked) != queries:
+        raise ValueError(
+            f"the mask {panel.title!r} is {(queries, keys)} and does not fit its {sizes[0]} "
+            f"columns, {sizes[1]} rows, {sizes[2]} texts after them and {len(panel.asked)} asked"
+        )
+
+
+def _draw_mask(axes: Axes, panel: MaskPanel) -> None:
+    shades = np.where(panel.mask, np.where(panel.asked, 1.0, 0.3)[:, None], 0.0)
+    axes.imshow(shades, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    axes.set_title(panel.title, fontsize=FONT_SIZE, loc="left")
+    columns, rows = ([_shown(token) for token in side] for side in (panel.columns, panel.rows))
+    axes.set_xticks(range(len(columns)), columns, rotation=90, fontsize=FONT_SIZE)
+    axes.set_yticks(range(len(rows)), rows, fontsize=FONT_SIZE)
+    axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=2, pad=1)
+    beside = len(columns) - 0.1  # a column ends half a cell behind its number
+    for i, text in enumerate(panel.after):
+        axes.text(beside, i, _shown(text), va="center", fontsize=FONT_SIZE)
+
+
 def _matrices(
     grid: Sequence[Mapping[str, Any]], rows: Sequence[str], columns: Sequence[str], cell: float
 ) -> tuple[Figure, list[Any]]:
@@ -218,8 +297,7 @@ def _shown(token: str) -> str:
 
 def _inches(texts: Sequence[str]) -> float:
     """About how long the longest of the texts is, written in FONT_SIZE; Hangul is twice as wide."""
-    widths = [[1 + (unicodedata.east_asian_width(c) in "WF") for c in text] for text in texts]
-    return max(map(sum, widths)) * 0.6 * FONT_SIZE / 72
+    return max(map(text_columns, texts), default=0) * 0.6 * FONT_SIZE / 72
 
 
 # -- figures and fonts ----------------------------------------------------------------------------
@@ -233,12 +311,15 @@ def check() -> None:
         raise InputError('pictures need matplotlib: pip install "tinyfm[plot]"') from error
 
 
-def _figure(width: float, height: float) -> Figure:
-    """An empty figure of so many inches whose parts make room for each other."""
+def _figure(width: float, height: float, layout: Any = "constrained") -> Figure:
+    """An empty figure of so many inches whose parts make room for each other.
+
+    layout: "none" if they are put where they belong.
+    """
     check()
     from matplotlib.figure import Figure
 
-    return Figure((width, height), dpi=100, layout="constrained")
+    return Figure((width, height), dpi=100, layout=layout)
 
 
 def _saved(figure: Figure, path: str | Path | None) -> Figure:

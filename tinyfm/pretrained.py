@@ -158,7 +158,8 @@ class PreTrainedModel(Module, GenerationMixin):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _classes[cls.__name__] = cls
+        if hasattr(cls, "config_class"):  # others are bases of models
+            _classes[cls.__name__] = cls
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -197,6 +198,11 @@ class PreTrainedModel(Module, GenerationMixin):
         _remove_shards(path / SHARDS)
 
     @classmethod
+    def fitted(cls, values: dict[str, Any], file: dict[str, np.ndarray]) -> dict[str, Any]:
+        """The values of config.json, corrected where the file of weights knows better."""
+        return values
+
+    @classmethod
     def from_pretrained(
         cls, folder: str | os.PathLike[str], dtype: Any = None, **config: Any
     ) -> Self:
@@ -224,7 +230,7 @@ class PreTrainedModel(Module, GenerationMixin):
             values = {n: v for n, v in values.items() if n not in REPLACES.get(name, ())}
         weights, file = _read_weights(path)
         try:
-            new_config = cls.config_class.from_dict(values | config)
+            new_config = cls.config_class.from_dict(cls.fitted(values, file) | config)
             # No memory is taken, nor much time, before the file is known to fit; it may keep apart
             # what is one parameter here, and lack a new head.
             with without_memory(most=len(file) + HEADS):

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 files, alone and in pairs; and characters."""
+"""Lines of UTF-8 files, alone and in pairs; characters, and the room that they take."""
 
 import logging
 import unicodedata
@@ -113,3 +113,13 @@ def is_attached(character: str) -> bool:
         or "\u1160" <= character <= "\u11ff"
         or "\ud7b0" <= character <= "\ud7ff"
     )
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal a text takes: two for a Hangul syllable and its like.
+
+    >>> columns("party"), columns("파티"), columns("e\N{COMBINING ACUTE ACCENT}")
+    (5, 4, 1)
+    """
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(map(is_attached, text))

@@ -265,7 +265,7 @@ def test_the_picture_has_losses_over_operations(tmp_path):
 @pytest.mark.parametrize(
     "arguments, complaint",
     [
-        ([], "nothing to compare: give --architectures"),
+        ([], "give either --text TEXT or --architectures"),
         (["--architectures", "--layers", 3], "--layers 3: one has half of them"),
         (["--architectures", "--d-model", 15], "--d-model 15 is not a multiple of --heads 2"),
         (["--architectures", "--max-tokens", 20], "--max-tokens 20: a batch must hold the longest"),

@@ -45,6 +45,11 @@ def marian(vocab, dropout):
     return models.MarianConfig(vocab_size=vocab, dropout=dropout, d_model=64, **ids, **SIDES)
 
 
+def bart(vocab, dropout):
+    ids = {"pad_token_id": 0, "bos_token_id": 1}
+    return models.BartConfig(vocab_size=vocab, dropout=dropout, d_model=64, **ids, **SIDES)
+
+
 def bert(vocab, dropout, config=models.BertConfig):
     sizes = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
     rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
@@ -69,6 +74,17 @@ def gpt2(vocab, dropout, config=models.GPT2Config):
 
 def gpt1(vocab, dropout):
     return gpt2(vocab, dropout, models.OpenAIGPTConfig)
+
+
+def t5(vocab, dropout, **changes):
+    sizes = {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
+    return models.T5Config(
+        vocab_size=vocab, dropout_rate=dropout, eos_token_id=2, **sizes, **changes
+    )
+
+
+def t5_1_1(vocab, dropout):
+    return t5(vocab, dropout, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
 
 
 def source_and_target(rng, rows, source, target, vocab):
@@ -111,11 +127,19 @@ def near(x):
     return 0.95 * x, 1.05 * x
 
 
+def above(x):
+    """Words start N(0, 1), and so their logits: half the variance comes on top."""
+    return x, x + 1.5
+
+
 FAMILIES = {
     "Transformer": Family(
         models.Transformer, transformer, lambda x: (x, x + 1.0), source_and_target
     ),
     "Marian": Family(models.MarianMTModel, marian, near, source_and_target),
+    "BART": Family(models.BartForConditionalGeneration, bart, near, source_and_target),
+    "T5": Family(models.T5ForConditionalGeneration, t5, above, source_and_target),
+    "T5 1.1": Family(models.T5ForConditionalGeneration, t5_1_1, above, source_and_target),
     "BERT": Family(models.BertForMaskedLM, bert, near, hidden_words),
     "BERT, two tasks": Family(
         models.BertForPreTraining, bert, lambda x: near(x + math.log(2)), hidden_words_of_pairs
@@ -125,7 +149,8 @@ FAMILIES = {
     "GPT-1": Family(models.OpenAIGPTLMHeadModel, gpt1, near, next_words),
     "GPT-2": Family(models.GPT2LMHeadModel, gpt2, near, next_words),
 }
-ENCODER_DECODERS = ["Transformer", "Marian"]  # source and target: input_ids, decoder_input_ids
+# Source and target: input_ids, decoder_input_ids.
+ENCODER_DECODERS = ["Transformer", "Marian", "BART", "T5", "T5 1.1"]
 DECODERS = ["GPT-1", "GPT-2"]  # input_ids are what it goes on with
 # A loss that is one mean can be put together from parts; that of two tasks has two counts.
 OF_ONE_TASK = [name for name in FAMILIES if name != "BERT, two tasks"]

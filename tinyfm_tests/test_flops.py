@@ -30,9 +30,33 @@ def gpt():
     return models.GPT2LMHeadModel(models.GPT2Config(n_positions=9, **sizes, **rates, **ends))
 
 
+def bart_with_a_source():
+    sides = {"layers": 2, "attention_heads": 2, "ffn_dim": 12}
+    sizes = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sides.items()}
+    foreign = {"source_vocab_size": 7, "source_layers": 1, "max_position_embeddings": 9}
+    return models.BartForTranslation(
+        models.BartTranslationConfig(
+            vocab_size=V, d_model=D, dropout=0.0, activation_function="relu", **foreign, **sizes
+        )
+    )
+
+
+def t5():
+    sizes = {"vocab_size": V, "d_model": D, "d_kv": 3, "num_heads": 2, "d_ff": 12}
+    layers = {"num_layers": 2, "num_decoder_layers": 3}
+    return models.T5ForConditionalGeneration(
+        models.T5Config.v1_1("small", **sizes, **layers, dropout_rate=0.0)
+    )
+
+
 # Labels everywhere, but for the last position of GPT, which predicts nothing.
 CASES = {
     "Transformer": (transformer, {"input_ids": np.full((3, 5), 4), "labels": np.full((3, 7), 6)}),
+    "BART with a source encoder": (
+        bart_with_a_source,
+        {"input_ids": np.full((3, 5), 4), "labels": np.full((3, 7), 6)},
+    ),
+    "T5 1.1": (t5, {"input_ids": np.full((3, 5), 4), "labels": np.full((3, 7), 6)}),
     "GPT": (gpt, {"input_ids": np.full((3, 7), 4), "labels": np.full((3, 7), 6)}),
 }
 
@@ -89,5 +113,5 @@ def test_flops_of_gpt2_small_are_about_six_for_each_weight_and_token():
 def test_a_model_without_a_count_is_refused():
     with nn.without_memory():
         model = models.BertForMaskedLM(models.BertConfig())
-    with pytest.raises(TypeError, match="BertForMaskedLM: give a Transformer or a GPT2LMHeadModel"):
+    with pytest.raises(TypeError, match="no BertForMaskedLM: give an encoder-decoder"):
         training_flops(model, {"input_ids": [[1]], "labels": [[1]]})

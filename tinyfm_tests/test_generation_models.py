@@ -8,9 +8,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import tinyfm
+from tinyfm import nn
 from tinyfm.models import (
+    BartConfig,
+    BartForConditionalGeneration,
     GPT2LMHeadModel,
     OpenAIGPTLMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
     Transformer,
     TransformerConfig,
 )
@@ -26,12 +31,22 @@ def noisy(model, seed, dtype, std):
     return model.eval()
 
 
+SIZES = {"layers": 2, "attention_heads": 2, "ffn_dim": 12}
+SIDES = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIZES.items()}
+
+
 def tiny(seed=0, dtype=np.float64, std=0.6, vocab_size=17, **changes):
     tinyfm.manual_seed(seed)
-    sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 12}
-    sides = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-    config = TransformerConfig(vocab_size=vocab_size, d_model=8, dropout=0.0, **sides, **changes)
+    config = TransformerConfig(vocab_size=vocab_size, d_model=8, dropout=0.0, **SIDES, **changes)
     return noisy(Transformer(config), seed, dtype, std)
+
+
+def tiny_bart(seed=0, dtype=np.float64, std=0.6, **changes):
+    tinyfm.manual_seed(seed)
+    ids = {"pad_token_id": PAD, "bos_token_id": START, "eos_token_id": EOS}
+    tanh = {"activation_function": "gelu_new"}  # erf on a device is cupyx's
+    config = BartConfig(vocab_size=17, d_model=8, dropout=0.0, **SIDES | ids | tanh | changes)
+    return noisy(BartForConditionalGeneration(config), seed, dtype, std)
 
 
 def tiny_gpt(kind=GPT2LMHeadModel, seed=0, dtype=np.float64, std=0.4, **changes):
@@ -41,9 +56,20 @@ def tiny_gpt(kind=GPT2LMHeadModel, seed=0, dtype=np.float64, std=0.4, **changes)
     return noisy(kind(kind.config_class(**sizes | ids | changes)), seed, dtype, std)
 
 
+def tiny_t5(seed=0, dtype=np.float64, std=0.4, **changes):
+    tinyfm.manual_seed(seed)
+    sizes = {"d_model": 8, "d_kv": 3, "d_ff": 12, "num_layers": 2, "num_heads": 2}
+    ids = {"pad_token_id": PAD, "decoder_start_token_id": START, "eos_token_id": EOS}
+    buckets = {"relative_attention_num_buckets": 6, "relative_attention_max_distance": 8}
+    config = T5Config(vocab_size=17, dropout_rate=0.0, **sizes | ids | buckets | changes)
+    return noisy(T5ForConditionalGeneration(config), seed, dtype, std)
+
+
 # By family a model of a seed, and on which side its inputs are padded.
 FAMILIES = {
     "transformer": (tiny, "right"),
+    "bart": (tiny_bart, "right"),
+    "t5": (tiny_t5, "right"),
     "gpt1": (partial(tiny_gpt, OpenAIGPTLMHeadModel), "left"),
     "gpt2": (partial(tiny_gpt, GPT2LMHeadModel), "left"),
 }
@@ -115,16 +141,29 @@ def test_r60_samples_of_a_padded_prompt_are_drawn_from_the_same_probabilities(fa
     assert_allclose(logits[0][1:], logits[1], atol=1e-9)
 
 
-def test_r22_each_source_is_encoded_once(monkeypatch):
-    model, encoded, plain = tiny(), [], Transformer.encode
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in GPTS])
+def test_r22_sources_are_encoded_once_and_their_keys_and_values_made_once_a_layer(
+    family, monkeypatch
+):
+    model, encoded, projected = FAMILIES[family][0](), [], []
+    encode, new_keys = type(model).encode, nn.Linear.forward
+    of_memory = [layer.cross.kv for layer in model.decoder.layers]
 
-    def encode(self, input_ids, *rest):
+    def watched_encode(self, input_ids, *rest):
         encoded.append(np.shape(input_ids))
-        return plain(self, input_ids, *rest)
+        return encode(self, input_ids, *rest)
 
-    monkeypatch.setattr(Transformer, "encode", encode)
-    model.generate(IDS, MASK, num_beams=4)
+    def watched_linear(self, x):
+        if self in of_memory:
+            projected.append((of_memory.index(self), x.shape))
+        return new_keys(self, x)
+
+    monkeypatch.setattr(type(model), "encode", watched_encode)
+    monkeypatch.setattr(nn.Linear, "forward", watched_linear)
+    made = model.generate(IDS, MASK, num_beams=4, min_new_tokens=5)
+    assert made.shape[1] > 5
     assert encoded == [IDS.shape]
+    assert projected == [(0, (8, 5, 8)), (1, (8, 5, 8))]
 
 
 # -- prompts ---------------------------------------------------------------------------------------

@@ -21,27 +21,81 @@ LONGEST = 20  # new tokens
 
 
 def marian(rng):
-    import torch
     import transformers
 
+    sizes = translator_sizes(rng)
+    sizes["decoder_vocab_size"] = sizes["vocab_size"]
+    pad, eos = PAD_AND_END[rng.integers(4)]
+    ids = {"pad_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": None}
+    ids["decoder_start_token_id"] = int(rng.choice([pad, 1]))
+    switches = {"scale_embedding": True, "activation_function": "swish"}
+    config = transformers.MarianConfig(**sizes, **ids, **switches)
+    return leaning(transformers.MarianMTModel(config).double(), rng)
+
+
+def bart(rng):
+    import transformers
+
+    pad, eos = PAD_AND_END[rng.integers(4)]
+    ids = {"pad_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": None}
+    ids["decoder_start_token_id"] = int(rng.choice([eos, 1]))
+    switches = {"scale_embedding": bool(rng.integers(2))}
+    config = transformers.BartConfig(**translator_sizes(rng), **ids, **switches)
+    return leaning(transformers.BartForConditionalGeneration(config).double(), rng)
+
+
+def translator_sizes(rng):
     vocab, d_head = int(rng.integers(14, 40)), int(rng.choice([2, 4, 8]))
-    sizes = {"vocab_size": vocab, "decoder_vocab_size": vocab, "max_position_embeddings": 24}
+    sizes = {"vocab_size": vocab, "d_model": 4 * d_head, "max_position_embeddings": 24}
     for side in ("encoder", "decoder"):
         sizes |= {
             f"{side}_layers": int(rng.integers(1, 4)),
             f"{side}_attention_heads": int(rng.choice([2, 4])),
             f"{side}_ffn_dim": int(rng.integers(8, 25)),
         }
-    pad, eos = PAD_AND_END[rng.integers(4)]
-    ids = {"pad_token_id": pad, "eos_token_id": eos, "forced_eos_token_id": None}
-    ids["decoder_start_token_id"] = int(rng.choice([pad, 1]))
-    switches = {"scale_embedding": True, "activation_function": "swish"}
-    config = transformers.MarianConfig(**sizes, **ids, **switches, d_model=4 * d_head)
-    model = transformers.MarianMTModel(config).double()
+    return sizes
+
+
+def leaning(model, rng):
+    """With random weights, and a bias of the logits to the end token: or few would ever end."""
+    import torch
+
     std = rng.choice([0.3, 0.6, 1.0])
     randomize(model, rng, std)
     with torch.no_grad():
-        model.final_logits_bias[0, eos] = rng.uniform(3, 9) * std
+        model.final_logits_bias[0, model.config.eos_token_id] = rng.uniform(3, 9) * std
+    return model
+
+
+def t5(rng):
+    import torch
+    import transformers
+
+    pad, eos = PAD_AND_END[rng.integers(4)]
+    proj = ("relu", "gated-gelu")[rng.integers(2)]
+    layers = int(rng.integers(1, 4))
+    config = transformers.T5Config(
+        vocab_size=int(rng.integers(14, 40)),
+        d_model=int(rng.choice([8, 16, 32])),
+        d_kv=int(rng.integers(2, 9)),
+        d_ff=int(rng.integers(8, 25)),
+        num_layers=layers,
+        num_decoder_layers=int(rng.integers(1, layers + 1)),  # their cache has no more of them
+        num_heads=int(rng.choice([2, 4])),
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=12,
+        feed_forward_proj=proj,
+        tie_word_embeddings=proj == "relu",  # in its words: the head is scaled
+        pad_token_id=pad,
+        eos_token_id=eos,
+        decoder_start_token_id=int(rng.choice([pad, 1])),
+    )
+    model = transformers.T5ForConditionalGeneration(config).double()
+    if proj != "relu":
+        model.lm_head.weight = torch.nn.Parameter(torch.zeros_like(model.lm_head.weight))
+    randomize(model, rng, rng.choice([0.3, 0.6]))
+    with torch.no_grad():  # or few would ever end
+        model.lm_head.weight[eos] *= rng.uniform(1, 4)
     return model
 
 
@@ -92,7 +146,7 @@ def randomize(model, rng, std):
 
     with torch.no_grad():
         for name, p in [*model.named_parameters(), *model.named_buffers()]:
-            if "embed_positions" in name:  # as exact as ours, and not rounded to float32
+            if "embed_positions" in name and not p.requires_grad:  # as exact as ours, no float32
                 p.copy_(torch.from_numpy(nn.sinusoids(*p.shape, "halves")))
             elif "attn.bias" not in name or p.ndim == 1:  # no causal mask
                 p.copy_(torch.from_numpy(std * rng.standard_normal(p.shape)))
@@ -108,6 +162,8 @@ FAMILIES = {
     "gpt1": Family(gpt1, "left", {"use_cache": False}),  # transformers has none for it
     "gpt2": Family(gpt2, "left", {}),
     "marian": Family(marian, "right", {}),
+    "bart": Family(bart, "right", {}),
+    "t5": Family(t5, "right", {}),
 }
 
 

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinyfm import masks, tensor
+from tinyfm.backend import host
 from tinyfm.masks import Mask, as_mask
+from tinyfm_tests import standin
 
 # -- the definition --------------------------------------------------------------------------------
 # A mask is drawn as a list of parts (name, array), and combined by `&` in that order.
@@ -235,6 +237,16 @@ def test_a_mask_with_heads_shows_heads():
     bands = np.stack([np.eye(3, dtype=bool), np.ones((3, 3), bool)])
     assert masks.allowed(bands).dense(2, 3, 3).shape == (2, 2, 3, 3)
     assert masks.causal().dense(2, 3, 3).shape == (2, 1, 3, 3)
+
+
+def test_a_model_is_given_nothing_or_a_mask_or_numbers():
+    for like in (np.ones(1), standin.asarray(np.ones(1))):
+        assert masks.of_tokens(None, like).dense(1, 2, 3).all()
+        given = masks.prefix(2)
+        assert masks.of_tokens(given, like) is given
+        keys = masks.of_tokens([[1, 1, 0]], like).keys
+        assert type(keys) is type(like)
+        assert host(keys).tolist() == [[True, True, False]]
 
 
 def test_r21_a_padding_mask_covers_the_cached_keys():

@@ -17,7 +17,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import tinyfm
 from tinyfm import gradcheck, masks, models, nn, no_grad, ops, optim, pretrained, tensor
 from tinyfm.autograd import Node, Tensor, raw
-from tinyfm.models import bert, distilbert, gpt, roberta, sentence_bert
+from tinyfm.models import bart, bert, distilbert, gpt, roberta, sentence_bert, transformer
+from tinyfm.models.encoder_decoder import EncoderDecoderBody
 from tinyfm_tests import standin
 
 EXAMPLES = settings.default.max_examples
@@ -45,7 +46,7 @@ def case(cls):
 
 
 def module_classes():
-    """Every class of tinyfm below Module that can be called."""
+    """Every class of tinyfm below Module that can be called, and is whole."""
 
     def below(cls):
         for sub in cls.__subclasses__():
@@ -55,7 +56,9 @@ def module_classes():
     return {
         cls
         for cls in below(nn.Module)
-        if cls.__module__.startswith("tinyfm.") and cls.forward is not nn.Module.forward
+        if cls.__module__.startswith("tinyfm.")
+        and cls.forward is not nn.Module.forward
+        and getattr(cls, "embed_source", None) is not EncoderDecoderBody.embed_source
     }
 
 
@@ -178,7 +181,7 @@ def dropout_case(s):
 
 @case(nn.LearnedPositions)
 def learned_positions_case(s):
-    module = s.weighted(nn.LearnedPositions(5, 3))
+    module = s.weighted(nn.LearnedPositions(5, 3, unused=s.choice(0, 2, label="unused")))
     places = np.array([[s.size(4, least=0) for _ in range(3)] for _ in range(2)])  # repeats too
     return Case(module, (), lambda: module(places, np.zeros(1, s.dtype)))
 
@@ -189,6 +192,18 @@ def sinusoidal_positions_case(s):
     x = s.input(3, module.dim)
     start = s.size(4, least=0)
     return Case(module, (x,), lambda x: x + module(np.arange(start, start + 3), raw(x)))
+
+
+@case(nn.RelativeBias)
+def relative_bias_case(s):
+    module = s.weighted(relative_bias(s.flag("bidirectional")))
+    queries = s.size(4)
+    keys = queries + s.size(4, least=0)
+    return Case(module, (), lambda: module(queries, keys))
+
+
+def relative_bias(bidirectional):
+    return nn.RelativeBias(2, bidirectional, num_buckets=6, max_distance=5)
 
 
 @case(nn.MultiHeadAttention)
@@ -300,16 +315,17 @@ def layer_case(s):
 
 @case(nn.Encoder)
 def encoder_case(s):
-    module = s.weighted(
-        nn.Encoder(dropped(s), s.size(2, least=0), final_norm=s.choice(None, True, False))
-    )
+    layers = s.size(2, least=0)
+    bias = relative_bias(True) if layers and s.flag("relative bias") else None
+    norm = s.choice(None, True, False)
+    module = s.weighted(nn.Encoder(dropped(s), layers, final_norm=norm, relative_bias=bias))
     mask = s.mask(s.choice(*MASKS), 2, 2, 3, 3)
 
-    def call(x, relative_bias):
+    def call(x):
         tinyfm.manual_seed(1)
-        return module(x, mask, relative_bias)
+        return module(x, mask)
 
-    return Case(module, (s.input(2, 3, 4), s.input(2, 5)), call)
+    return Case(module, (s.input(2, 3, 4),), call)
 
 
 @case(nn.Decoder)
@@ -321,6 +337,7 @@ def decoder_case(s):
             s.size(2),
             cross_attention=cross,
             final_norm=s.choice(None, True, False),
+            relative_bias=relative_bias(False) if s.flag("relative bias") else None,
         )
     )
     memory_mask = s.mask(s.choice("none", "padding"), 2, 2, 3, 2)
@@ -366,10 +383,114 @@ def transformer_case(s):
     return translator_case(s, models.Transformer(config))
 
 
+def t5_config(s, kind):
+    sizes = {"vocab_size": 7, "d_model": 4, "d_kv": 3, "d_ff": 5, "num_layers": 1, "num_heads": 2}
+    return kind(
+        **sizes,
+        feed_forward_proj=s.choice("gelu", "gated-gelu"),
+        tie_word_embeddings=s.flag("tie_word_embeddings"),
+        layer_norm_epsilon=0.1,
+        relative_attention_num_buckets=4,
+        relative_attention_max_distance=3,
+    )
+
+
+def t5_encoder_case(s, module):
+    ids, mask = s.rng.integers(0, 7, (2, 4)), np.array([[1, 1, 1, 1], [0, 1, 1, 0]])
+
+    def call():
+        tinyfm.manual_seed(1)
+        return module(ids, mask).last_hidden_state
+
+    return Case(s.weighted(module), (), call)
+
+
+for cls in (models.T5ForConditionalGeneration, models.MT5ForConditionalGeneration):
+    case(cls)(lambda s, cls=cls: translator_case(s, cls(t5_config(s, cls.config_class))))
+for cls in (models.T5EncoderModel, models.MT5EncoderModel):
+    case(cls)(lambda s, cls=cls: t5_encoder_case(s, cls(t5_config(s, cls.config_class))))
+
+
 @case(models.MarianMTModel)
 def marian_case(s):
     config = models.MarianConfig(**SMALL_TRANSLATOR, decoder_start_token_id=5)
     return translator_case(s, models.MarianMTModel(config))
+
+
+@case(transformer.TransformerBody)
+def transformer_body_case(s):
+    config = models.TransformerConfig(**SMALL_TRANSLATOR, activation_function="gelu")
+    module = s.weighted(transformer.TransformerBody(config))
+    ids, target = s.rng.integers(0, 6, (2, 4)), s.rng.integers(0, 6, (2, 3))
+
+    def call():
+        tinyfm.manual_seed(1)
+        return module(ids, decoder_input_ids=target).last_hidden_state
+
+    return Case(module, (), call)
+
+
+def bart_config(s, kind=models.BartConfig):
+    foreign = {"source_vocab_size": 7, "source_layers": 1}
+    return kind(
+        **SMALL_TRANSLATOR,
+        **(foreign if kind is models.BartTranslationConfig else {}),
+        scale_embedding=s.flag("scale_embedding"),
+        max_position_embeddings=6,
+        classifier_dropout=0.2,
+        num_labels=s.choice(1, 3),
+    )
+
+
+def bart_case(cls, s):
+    """Texts with one end token each, and what stands in the second behind it is padding."""
+    config = bart_config(s, cls.config_class)
+    if issubclass(cls, models.BartForConditionalGeneration):
+        return translator_case(s, cls(config))
+    module, ids = s.weighted(cls(config)), s.rng.integers(3, 6, (2, 4))
+    ids[[0, 1], [3, 1]] = 2
+    labels = {}
+    if issubclass(cls, models.BartForSequenceClassification):
+        number = config.num_labels == 1
+        labels = {"labels": s.rng.standard_normal(2) if number else s.rng.integers(0, 3, 2)}
+    elif issubclass(cls, models.BartForQuestionAnswering):
+        places = s.rng.integers(0, 4, 2)
+        labels = {"start_positions": places, "end_positions": places + 1}
+
+    def call():
+        tinyfm.manual_seed(1)
+        output = module(ids, np.array([[1, 1, 1, 1], [1, 1, 0, 0]]), **labels)
+        return output.loss if labels else output.last_hidden_state
+
+    return Case(module, (), call)
+
+
+for cls in module_classes():
+    if issubclass(cls, models.BartModel | models.BartForConditionalGeneration):
+        case(cls)(partial(bart_case, cls))
+
+
+@case(bart.ClassificationHead)
+def classification_head_case(s):
+    module = s.weighted(bart.ClassificationHead(bart_config(s)))
+
+    def call(x):
+        tinyfm.manual_seed(1)
+        return module(x)
+
+    return Case(module, (s.input(3, 4),), call)
+
+
+@case(bart.SourceEncoder)
+def source_encoder_case(s):
+    module = s.weighted(bart.SourceEncoder(bart_config(s, models.BartTranslationConfig)))
+    ids, mask = s.rng.integers(0, 6, (2, 4)), masks.padding([[1, 1, 1, 1], [1, 1, 0, 0]])
+
+    def call():
+        tinyfm.manual_seed(1)
+        return module(ids, mask)
+
+    return Case(module, (), call)
 
 
 SMALL_ENCODER = {"vocab_size": 7, "max_position_embeddings": 12, "pad_token_id": 6}
@@ -691,8 +812,12 @@ def test_learned_positions():
     layer = nn.LearnedPositions(5, 2)
     places = np.array([[1, 2], [0, 4]])
     assert_array_equal(layer(places, layer.weight.data).data, layer.weight.data[places])
-    with pytest.raises(ValueError, match="position 5 is asked for, and 5 are learned"):
-        layer(np.arange(6), layer.weight.data)
+    later = nn.LearnedPositions(5, 2, unused=2)
+    assert later.weight.shape == (7, 2)
+    assert_array_equal(later(places, later.weight.data).data, later.weight.data[places + 2])
+    for positions in (layer, later):
+        with pytest.raises(ValueError, match="position 5 is asked for, and 5 are learned"):
+            positions(np.arange(6), layer.weight.data)
 
 
 @pytest.mark.parametrize(
@@ -1089,14 +1214,15 @@ def test_the_switches_reach_every_block():
     assert [stack.norm.eps for stack in stacks] == [0.2, 0.2]
 
 
-def test_relative_bias_reaches_the_layers_of_a_stack():
-    relative = np.random.default_rng(1).standard_normal((2, 5))
+def test_r23_one_relative_bias_reaches_all_layers_of_a_stack():
     for kind, options in ((nn.Encoder, {}), (nn.Decoder, {"cross_attention": False})):
-        module, x, _ = stack(kind(config(), 2, **options))
+        bias = relative_bias(kind is nn.Encoder)
+        module, x, _ = stack(kind(config(), 2, relative_bias=bias, **options))
         y = x
         for layer in module.layers:
-            y = layer(y, relative_bias=relative).data
-        assert_allclose(module(x, relative_bias=relative).data, y, atol=1e-12)
+            y = layer(y, relative_bias=bias(3, 3)).data
+        assert_allclose(module(x).data, y, atol=1e-12)
+        module.relative_bias = None
         assert (module(x).data != y).any()
 
 
@@ -1150,8 +1276,10 @@ def test_stacks_hand_out_the_weights_of_each_layer():
     assert (np.triu(own[0], 1) == 0).all()
 
 
-def test_a_decoder_with_caches_gives_what_it_gives_at_once():
-    decoder, x, memory = stack(nn.Decoder(config(norm_first=True), 2))
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_decoder_with_caches_gives_what_it_gives_at_once(relative):
+    bias = relative_bias(False) if relative else None
+    decoder, x, memory = stack(nn.Decoder(config(norm_first=True), 2, relative_bias=bias))
     memory_mask = masks.padding([[1, 1, 0, 1], [1, 1, 1, 0]])
     with no_grad():
         whole = decoder(x, masks.causal(), memory, memory_mask).data

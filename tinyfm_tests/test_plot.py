@@ -111,6 +111,36 @@ def test_weights_that_do_not_fit_their_tokens_are_refused(weights):
         plot.attention(weights, ["a", "b"], ["c", "d", "e"])
 
 
+def panel(rows, columns, title="decoder: source", **others):
+    mask = np.tri(len(rows), len(columns), dtype=bool)
+    asked = np.arange(len(rows)) % 2 == 0
+    return plot.MaskPanel(title, mask, asked, rows, columns, **others)
+
+
+def test_masks_are_darker_where_a_row_is_asked():
+    (axes,) = plot.masks({"a model": [panel(["▁a", "b"], ["c", "d", "e"], after="xy")]}).axes
+    hidden, seen, asked = 0.0, 0.3, 1.0
+    assert axes.images[0].get_array().tolist() == [[asked, hidden, hidden], [seen, seen, hidden]]
+    assert axes.get_title("left") == "decoder: source"
+    assert names(axes.get_yticklabels()) == ["a", "b"]
+    assert names(axes.get_xticklabels()) == ["c", "d", "e"]
+    assert {text.get_text(): text.get_position()[1] for text in axes.texts} == {"x": 0, "y": 1}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        panel("ab", "cde")._replace(columns="cd"),
+        panel("ab", "cde")._replace(rows="abc"),
+        panel("ab", "cde", after="x"),
+        panel("ab", "cde")._replace(asked=[True]),
+    ],
+)
+def test_a_mask_that_does_not_fit_its_tokens_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"mask 'decoder: source' is \(2, 3\) and does not fit"):
+        plot.masks({"a model": [wrong]})
+
+
 # -- legible --------------------------------------------------------------------------------------
 
 
@@ -179,6 +209,28 @@ def test_very_many_tokens_stand_only_at_the_outer_panels(monkeypatch):
     for (i, j), axes in np.ndenumerate(panels):
         assert len(axes.get_xticklabels()) == (len(LONG_KOREAN) if i == 0 else 0)
         assert len(axes.get_yticklabels()) == (len(LONG_ENGLISH) if j == 0 else 0)
+
+
+def test_masks_of_all_sizes_are_laid_out_well():
+    few, many = KOREAN, LONG_ENGLISH
+    rows = {
+        "나는 어제 사과를 먹었다: a heading that is longer than all of its panels together" * 2: [
+            panel(few, few, after=few)
+        ],
+        "one": [panel(many, many), panel(many, few), panel([], few)._replace(
+            mask=np.ones((len(many), len(few)), bool), asked=[True] * len(many), after=many
+        )],
+        "two": [panel(few, many, after=few), panel(many, few)],
+    }  # fmt: skip
+    figure = plot.masks(rows, caption="what is what\nand why")
+    figure.draw_without_rendering()
+    assert_laid_out_well(figure)
+    beside = [*figure.texts]
+    for axes in figure.axes:
+        title = axes._left_title
+        beside += [title, *axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()]
+    assert_apart(boxes(figure, beside))
+    assert {*rows} < {text.get_text() for text in figure.texts}
 
 
 @pytest.mark.parametrize("size", [1, 5, 12])
@@ -374,6 +426,7 @@ DRAWINGS = {
     "curves": lambda path=None: plot.curves(history(3), path),
     "attention": lambda path=None: plot.attention(rows_of_weights(1, 1, 1, 1), ["a"], ["b"], path),
     "lines": lambda path=None: plot.lines(POINTS, path, x="x", y="y"),
+    "masks": lambda path=None: plot.masks({"a model": [panel("ab", "cd")]}, path),
     "tables": lambda path=None: plot.tables({"mask": np.tri(2, dtype=bool)}, "ab", "ab", path),
 }
 
@@ -385,7 +438,8 @@ def test_a_path_gets_a_png(draw, tmp_path):
     assert is_png(path)
     assert [file.name for file in tmp_path.iterdir()] == ["picture.png"]
     height, width, _ = image.imread(path).shape
-    assert (width, height) == tuple((150 * figure.get_size_inches()).astype(int))
+    inches = figure.get_size_inches()
+    assert (width, height) == tuple((150 * inches + 1e-6).astype(int))  # 219.99999 are 220
     assert isinstance(draw(), Figure)
 
 

@@ -33,6 +33,14 @@ def transformer(**switches):
     return models.Transformer(config)
 
 
+def bart(cls, **changes):
+    sizes = {"layers": 2, "attention_heads": 2, "ffn_dim": 12}
+    sizes = {f"{side}_{k}": v for side in ("encoder", "decoder") for k, v in sizes.items()}
+    sizes |= {"vocab_size": 11, "d_model": 8, "max_position_embeddings": 20}
+    options = {"dropout": 0.0, "pad_token_id": 0, "activation_function": "gelu_new"}
+    return cls(cls.config_class(**sizes | options | changes))
+
+
 def bert(cls, config=models.BertConfig):
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 12, "max_position_embeddings": 20}
@@ -45,6 +53,13 @@ def gpt(cls, config=models.GPT2Config):
     return cls(config(vocab_size=11, **sizes, **NO_DROPOUT["GPT"], eos_token_id=2, pad_token_id=0))
 
 
+def t5():
+    sizes = {"d_model": 8, "d_kv": 3, "d_ff": 12, "num_layers": 2, "num_heads": 2}
+    kind = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    config = models.T5Config(vocab_size=11, dropout_rate=0.0, **sizes, **kind)
+    return models.T5ForConditionalGeneration(config)
+
+
 TRANSFORMER = TEXT | {"labels": np.array([[8, 9, 2], [5, 2, -100]])}
 # Each model with inputs and labels.
 MODELS = {
@@ -53,6 +68,20 @@ MODELS = {
         lambda: transformer(positions="learned", share_embeddings=False, norm_first=True),
         TRANSFORMER,
     ),
+    "BART": (lambda: bart(models.BartForConditionalGeneration), TRANSFORMER),
+    "BART, classes": (
+        lambda: bart(models.BartForSequenceClassification),
+        TEXT | {"labels": np.array([1, 0])},
+    ),
+    "BART, answers": (
+        lambda: bart(models.BartForQuestionAnswering),
+        TEXT | {"start_positions": np.array([1, 0]), "end_positions": np.array([2, 1])},
+    ),
+    "BART, foreign": (
+        lambda: bart(models.BartForTranslation, source_vocab_size=9, source_layers=1),
+        TRANSFORMER,
+    ),
+    "T5": (t5, TRANSFORMER),
     "BERT": (
         lambda: bert(models.BertForPreTraining),
         TEXT
@@ -75,6 +104,7 @@ MODELS = {
 }
 # Those that generate, with sources or prompts.
 GENERATORS = {"Transformer": TEXT, "Transformer, modern": TEXT, "GPT-2": PROMPTS}
+GENERATORS |= dict.fromkeys(("BART", "BART, foreign", "T5"), TEXT)
 each_model = pytest.mark.parametrize("name", MODELS)
 each_generator = pytest.mark.parametrize("name", GENERATORS)
 

@@ -3,6 +3,15 @@
 from typing import Any
 
 from tinyfm.errors import InputError
+from tinyfm.models.bart import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BartForQuestionAnswering,
+    BartForSequenceClassification,
+    BartForTranslation,
+    BartModel,
+    BartTranslationConfig,
+)
 from tinyfm.models.bert import (
     BertConfig,
     BertForMaskedLM,
@@ -45,11 +54,26 @@ from tinyfm.models.roberta import (
     RobertaForTokenClassification,
     RobertaModel,
 )
+from tinyfm.models.t5 import (
+    MT5Config,
+    MT5EncoderModel,
+    MT5ForConditionalGeneration,
+    T5Config,
+    T5EncoderModel,
+    T5ForConditionalGeneration,
+)
 from tinyfm.models.transformer import Transformer, TransformerConfig
 from tinyfm.nn import without_memory
 from tinyfm.pretrained import PreTrainedModel, class_of
 
 __all__ = [
+    "BartConfig",
+    "BartForConditionalGeneration",
+    "BartForQuestionAnswering",
+    "BartForSequenceClassification",
+    "BartForTranslation",
+    "BartModel",
+    "BartTranslationConfig",
     "BertConfig",
     "BertForMaskedLM",
     "BertForMultipleChoice",
@@ -70,6 +94,9 @@ __all__ = [
     "GPT2ForSequenceClassification",
     "GPT2LMHeadModel",
     "GPT2Model",
+    "MT5Config",
+    "MT5EncoderModel",
+    "MT5ForConditionalGeneration",
     "MarianConfig",
     "MarianMTModel",
     "ModelOutput",
@@ -85,6 +112,9 @@ __all__ = [
     "RobertaForSequenceClassification",
     "RobertaForTokenClassification",
     "RobertaModel",
+    "T5Config",
+    "T5EncoderModel",
+    "T5ForConditionalGeneration",
     "Transformer",
     "TransformerConfig",
     "num_parameters",

@@ -221,21 +221,14 @@ class BertModel(PreTrainedModel):
             raise ValueError(f"input_ids are {input_ids.shape}: they must be (batch, length)")
         weights: list[Array] | None = [] if output_attentions else None
         x = self.embeddings(input_ids, token_type_ids, position_ids)
-        x = self.encoder(x, self._mask(attention_mask), weights=weights)
+        mask = masks.of_tokens(attention_mask, raw(self.embeddings.word.weight))
+        x = self.encoder(x, mask, weights=weights)
         fields: dict[str, Any] = {"last_hidden_state": x}
         if self.pooler is not None:
             fields["pooler_output"] = self.pooler(x)
         if output_attentions:
             fields["attentions"] = weights
         return ModelOutput(**fields)
-
-    def _mask(self, attention_mask: Any) -> masks.Mask:
-        if attention_mask is None:
-            return masks.full()
-        if isinstance(attention_mask, masks.Mask):
-            return attention_mask
-        xp = array_module(raw(self.embeddings.word.weight))
-        return masks.padding(xp.asarray(host(attention_mask)))
 
 
 class MaskedLMHead(nn.Module):

@@ -16,32 +16,36 @@ import numpy as np
 
 from tinyfm import nn
 from tinyfm.data import IGNORE_INDEX
+from tinyfm.models.bart import BartForTranslation
+from tinyfm.models.encoder_decoder import EncoderDecoder
 from tinyfm.models.gpt import GPT2LMHeadModel
-from tinyfm.models.transformer import Transformer
 from tinyfm.objectives import shifted
 
 
 def training_flops(model: Any, batch: Mapping[str, Any]) -> int:
     """The operations of `model(**batch).loss.backward()`, by the shapes of weights and batch.
 
-    model: a Transformer, with batches of input_ids (B, S) and labels (B, T); or a GPT2LMHeadModel,
-        both (B, T).  The output matrix is multiplied where there is a label only, as on the CPU.
+    model: a Transformer, BART or T5, with batches of input_ids (B, S) and labels (B, T); or a
+        GPT2LMHeadModel, both (B, T).  The output matrix is multiplied where there is a label only,
+        as on the CPU.
 
     TypeError: another model.
     """
     labels = np.asarray(batch["labels"])
     count, length = np.shape(batch["input_ids"])
-    if isinstance(model, Transformer):
+    if isinstance(model, EncoderDecoder):
         products = _stack(model.encoder.layers, count, length)
         products += _stack(model.decoder.layers, count, labels.shape[1], length)
+        if isinstance(model, BartForTranslation):
+            products += _stack(model.source.encoder.layers, count, length)
         head = model.head.weight
     elif isinstance(model, GPT2LMHeadModel):
         products = _stack(model.transformer.decoder.layers, count, length)
         head, labels = model.transformer.tokens.weight, shifted(labels)
     else:
         raise TypeError(
-            f"training_flops knows no {type(model).__name__}: give a Transformer or a "
-            "GPT2LMHeadModel"
+            f"training_flops knows no {type(model).__name__}: give an encoder-decoder with "
+            "a head, or a GPT2LMHeadModel"
         )
     products += int((labels != IGNORE_INDEX).sum()) * head.size
     return 3 * 2 * products

@@ -21,7 +21,7 @@ from tinyfm import masks, nn, ops
 from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array, array_module, host
 from tinyfm.data import IGNORE_INDEX
-from tinyfm.models.heads import choices_of, classification_loss, sequence_loss
+from tinyfm.models.heads import at, choices_of, classification_loss, sequence_loss
 from tinyfm.models.output import ModelOutput
 from tinyfm.objectives import shifted
 from tinyfm.pretrained import ClassifierConfig, PreTrainedModel
@@ -272,20 +272,12 @@ class GPT2Model(PreTrainedModel):
         weights: tuple[list, list] = ([], [])
         x = self.decoder(
             self.dropout(x),
-            masks.causal() & self._mask(attention_mask),
+            masks.causal() & masks.of_tokens(attention_mask, raw(self.tokens.weight)),
             caches=caches,
             weights=weights if output_attentions else None,
         )
         fields: dict[str, Any] = {"attentions": weights[0]} if output_attentions else {}
         return ModelOutput(last_hidden_state=x, **fields)
-
-    def _mask(self, attention_mask: Any) -> masks.Mask:
-        if attention_mask is None:
-            return masks.full()
-        if isinstance(attention_mask, masks.Mask):
-            return attention_mask
-        xp = array_module(raw(self.tokens.weight))
-        return masks.padding(xp.asarray(host(attention_mask)))
 
     def _places(self, attention_mask: Any, start: int, length: int) -> np.ndarray:
         """(1 or B, length) the positions of the new tokens, padding not counted."""
@@ -382,12 +374,6 @@ def _joint(task: Loss | None, words: Loss | None, weight: float) -> Loss | None:
     return task[0] + weight * words[0], task[1]
 
 
-def _at(hidden: Tensor, places: np.ndarray) -> Tensor:
-    """(B, T, d), (B,) -> (B, d): one position of each row."""
-    xp = array_module(raw(hidden))
-    return hidden[xp.arange(len(places)), xp.asarray(places)]
-
-
 class GPT2LMHeadModel(WithBody):
     """The next word: labels (B, T) are the ids themselves, -100 where they do not count.
 
@@ -420,7 +406,8 @@ class GPT2LMHeadModel(WithBody):
         With masks.prefix in attention_mask the tokens of the prefix see each other, which they can
         only where they are read in one step, as a prompt is.
         """
-        mask = self.transformer._mask(attention_mask).reorder(rows)
+        table = raw(self.transformer.tokens.weight)
+        mask = masks.of_tokens(attention_mask, table).reorder(rows)
         if mask.keys is not None:
             made = array_module(mask.keys).ones((len(rows), max_length), bool)
             made[:, : mask.keys.shape[1]] = mask.keys
@@ -468,7 +455,7 @@ class GPT2ForSequenceClassification(WithBody):
         inputs = [_flat(x) for x in given]
         output = self.transformer(*inputs, output_attentions=output_attentions)
         hidden = output.last_hidden_state
-        vectors = _at(hidden, self._last(*inputs[:2]))
+        vectors = at(hidden, self._last(*inputs[:2]))
         if len(shape) > 2:
             vectors = vectors.reshape(*shape[:-1], -1).sum(axis=1)
         logits = self.score(vectors)
@@ -532,7 +519,7 @@ class GPT2DoubleHeadsModel(WithBody):
             places = self._last(*inputs[:2])
         else:
             places = np.full(batch * choices, length - 1)
-        scores = self.multiple_choice_head(_at(hidden, places)).reshape(batch, choices)
+        scores = self.multiple_choice_head(at(hidden, places)).reshape(batch, choices)
         fields: dict[str, Any] = {"mc_logits": scores}
         words = task = None
 

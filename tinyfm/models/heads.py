@@ -44,6 +44,12 @@ def _one_a_row(logits: Tensor, labels: Array) -> np.ndarray:
     return labels
 
 
+def at(hidden: Tensor, places: np.ndarray) -> Tensor:
+    """(B, T, d), (B,) -> (B, d): one position of each row."""
+    xp = array_module(raw(hidden))
+    return hidden[xp.arange(len(places)), xp.asarray(places)]
+
+
 def choices_of(input_ids: Array) -> tuple[int, int, int]:
     """(B, C, T) of the input_ids of a model that chooses; ValueError if they have another shape."""
     shape = host(input_ids).shape

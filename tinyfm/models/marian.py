@@ -58,45 +58,45 @@ COLUMNS = {"embedding.weight", "qkv.weight", "q.weight", "kv.weight", "up.weight
 NEITHER = {"final_logits_bias", "qkv.bias", "q.bias", "kv.bias", "up.bias"}
 
 
+# The parts of a layer, and what files of Marian and of BART call them.
+LAYER = {
+    "attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention.out": ("self_attn.out_proj",),
+    "attention_norm": ("self_attn_layer_norm",),
+    "cross.q": ("encoder_attn.q_proj",),
+    "cross.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    "cross.out": ("encoder_attn.out_proj",),
+    "cross_norm": ("encoder_attn_layer_norm",),
+    "feed_forward.up": ("fc1",),
+    "feed_forward.down": ("fc2",),
+    "feed_forward_norm": ("final_layer_norm",),
+}
+FINAL_LOGITS_BIAS = Rename(
+    "final_logits_bias",
+    "final_logits_bias",
+    split=lambda bias: [bias[None]],  # (V,) here, (1, V) in files
+    join=lambda row: row[0],
+    optional=True,
+)
+
+
+def body(prefix: str) -> tuple[Rename, ...]:
+    """The table of the embedding and the layers, whose names in files begin with the prefix."""
+    copies = [f"{prefix}encoder.embed_tokens", f"{prefix}decoder.embed_tokens", "lm_head"]
+    layers = (
+        Rename(f"*.layers.*.{own}", *(f"{prefix}*.layers.*.{name}" for name in names))
+        for own, names in LAYER.items()
+    )
+    return (Rename("embedding", f"{prefix}shared", copies=copies), *layers)
+
+
 class MarianMTModel(Transformer):
     """The Transformer that opens and writes Marian folders."""
 
     config_class = MarianConfig
     base_model_prefix = "model"
     unused = ("model.*.embed_positions.weight",)  # the sinusoids, which are computed
-    renames = (
-        Rename(
-            "embedding",
-            "model.shared",
-            copies=("model.encoder.embed_tokens", "model.decoder.embed_tokens", "lm_head"),
-        ),
-        Rename(
-            "final_logits_bias",
-            "final_logits_bias",
-            split=lambda bias: [bias[None]],  # (V,) here, (1, V) in files
-            join=lambda row: row[0],
-            optional=True,
-        ),
-        Rename(
-            "*.layers.*.attention.qkv",
-            "model.*.layers.*.self_attn.q_proj",
-            "model.*.layers.*.self_attn.k_proj",
-            "model.*.layers.*.self_attn.v_proj",
-        ),
-        Rename("*.layers.*.attention.out", "model.*.layers.*.self_attn.out_proj"),
-        Rename("*.layers.*.attention_norm", "model.*.layers.*.self_attn_layer_norm"),
-        Rename("*.layers.*.cross.q", "model.*.layers.*.encoder_attn.q_proj"),
-        Rename(
-            "*.layers.*.cross.kv",
-            "model.*.layers.*.encoder_attn.k_proj",
-            "model.*.layers.*.encoder_attn.v_proj",
-        ),
-        Rename("*.layers.*.cross.out", "model.*.layers.*.encoder_attn.out_proj"),
-        Rename("*.layers.*.cross_norm", "model.*.layers.*.encoder_attn_layer_norm"),
-        Rename("*.layers.*.feed_forward.up", "model.*.layers.*.fc1"),
-        Rename("*.layers.*.feed_forward.down", "model.*.layers.*.fc2"),
-        Rename("*.layers.*.feed_forward_norm", "model.*.layers.*.final_layer_norm"),
-    )
+    renames = (*body("model."), FINAL_LOGITS_BIAS)
 
     @classmethod
     def from_transformer(cls, model: Transformer) -> Self:

@@ -17,12 +17,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from tinyfm import masks, nn, ops
+from tinyfm import nn
 from tinyfm.autograd import Tensor, raw
-from tinyfm.backend import Array, array_module, host
-from tinyfm.data import IGNORE_INDEX
-from tinyfm.models.output import ModelOutput
-from tinyfm.objectives import teacher_forcing
+from tinyfm.models.encoder_decoder import EncoderDecoder, EncoderDecoderBody
+from tinyfm.nn.module import Init
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
 
 POSITIONS = ("sinusoidal", "sinusoidal_halves", "learned")  # halves: all sines, then all cosines
@@ -33,6 +31,10 @@ class TransformerConfig(PretrainedConfig):
     """Sizes and switches, named as in Hugging Face's Marian; the defaults are the base model."""
 
     model_type: ClassVar[str] = "transformer"
+
+    # What other families have otherwise, and a Transformer has no option for.
+    embedding_norm: ClassVar[bool] = False  # over words plus positions, in each stack
+    unused_positions: ClassVar[int] = 0  # rows that the tables of learned ones begin with
 
     vocab_size: int = 37000
     d_model: int = 512
@@ -53,7 +55,7 @@ class TransformerConfig(PretrainedConfig):
     share_embeddings: bool = True  # source, target and output in one matrix
     final_logits_bias: bool = False  # added to the logits; read from files, not learned
     norm_first: bool = False
-    init_std: float | None = None  # None: see Transformer
+    init_std: float | None = None  # None: see TransformerBody
     pad_token_id: int = field(default=0, metadata={"least": 0})
     bos_token_id: int | None = field(default=1, metadata={"least": 0})
     eos_token_id: int = field(default=2, metadata={"least": 0})
@@ -91,176 +93,80 @@ class TransformerConfig(PretrainedConfig):
             init=nn.xavier_uniform if self.init_std is None else nn.normal(self.init_std),
         )
 
-
-class State:
-    """A generation in progress: the encoder's result and the decoder's caches, row by row."""
-
-    def __init__(self, memory: Tensor, mask: masks.Mask, caches: list[nn.LayerCache]) -> None:
-        self.memory: Tensor | None = memory  # until the cross-attentions have cached what they need
-        self.mask, self.caches = mask, caches
-
-    def reorder(self, rows: np.ndarray) -> None:
-        """Go on with these rows (R,) of the running sequences."""
-        if self.memory is not None:  # before the first step
-            self.memory = self.memory[array_module(raw(self.memory)).asarray(rows)]
-        for cache in self.caches:
-            cache.reorder(rows)
-        self.mask = self.mask.reorder(rows)
+    def embedding_init(self) -> Init:
+        """What tables of words and of positions start with."""
+        return nn.normal(self.d_model**-0.5 if self.init_std is None else self.init_std)
 
 
-class Transformer(PreTrainedModel):
-    """The encoder-decoder model.
+class TransformerBody(EncoderDecoderBody, PreTrainedModel):
+    """All but the head.
 
     Each projection starts Xavier uniform (q, k and v by themselves, though they are stored as one
     matrix), biases at 0, embeddings at N(0, 1 / d_model), so that times sqrt(d) they are N(0, 1).
     With init_std both start N(0, init_std**2).
     """
 
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__(config)
+        init = config.embedding_init()
+        table = (config.vocab_size, config.d_model, config.pad_token_id, init)
+        self.embedding = self.decoder_embedding = nn.Embedding(*table)
+        if not config.share_embeddings:
+            self.decoder_embedding = nn.Embedding(*table)
+        self.encoder_positions = self._new_positions(init)
+        self.decoder_positions = self._new_positions(init)
+        self.encoder_embedding_norm = self._new_embedding_norm()
+        self.decoder_embedding_norm = self._new_embedding_norm()
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.Encoder(config.layer("encoder"), config.encoder_layers)
+        self.decoder = nn.Decoder(config.layer("decoder"), config.decoder_layers)
+
+    def _new_positions(self, init: Init) -> nn.Module:
+        config = self.config
+        if config.positions == "learned":
+            length, unused = config.max_position_embeddings, config.unused_positions
+            return nn.LearnedPositions(length, config.d_model, init, unused)
+        layout = "halves" if config.positions == "sinusoidal_halves" else "interleaved"
+        return nn.SinusoidalPositions(config.d_model, layout)
+
+    def _new_embedding_norm(self) -> nn.Module | None:
+        return nn.LayerNorm(self.config.d_model) if self.config.embedding_norm else None
+
+    def embed_source(self, ids: np.ndarray) -> Tensor:
+        vectors = self._look_up(self.embedding, ids)
+        return self._place(vectors, self.encoder_positions, self.encoder_embedding_norm)
+
+    def embed_target(self, ids: np.ndarray, start: int) -> Tensor:
+        vectors = self._look_up(self.decoder_embedding, ids)
+        return self._place(vectors, self.decoder_positions, self.decoder_embedding_norm, start)
+
+    def _look_up(self, table: nn.Embedding, ids: np.ndarray) -> Tensor:
+        """E[ids] sqrt(d) (3.4), where sqrt(d) is a switch: (B, T) -> (B, T, d)."""
+        vectors = table(ids)
+        return vectors * math.sqrt(self.config.d_model) if self.config.scale_embedding else vectors
+
+    def _place(
+        self, vectors: Tensor, positions: nn.Module, norm: nn.Module | None, start: int = 0
+    ) -> Tensor:
+        """The vectors + PE, from position `start` on, and the norm if there is one; then dropout
+        (5.4)."""
+        places = np.arange(start, start + vectors.shape[1])
+        x = vectors + positions(places, raw(vectors))
+        return self.dropout(x if norm is None else norm(x))
+
+
+class Transformer(EncoderDecoder, TransformerBody):
+    """The encoder-decoder model; its call and its generation are EncoderDecoder's."""
+
     config_class: ClassVar[type[TransformerConfig]] = TransformerConfig
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         size, d = config.vocab_size, config.d_model
-        init = nn.normal(d**-0.5 if config.init_std is None else config.init_std)
-        self.embedding = nn.Embedding(size, d, config.pad_token_id, init)
-        self.decoder_embedding = self.embedding
         self.head: nn.Embedding | nn.Linear = self.embedding
         if not config.share_embeddings:
-            self.decoder_embedding = nn.Embedding(size, d, config.pad_token_id, init)
-            self.head = nn.Linear(d, size, bias=False, init=init)
+            self.head = nn.Linear(d, size, bias=False, init=config.embedding_init())
         self.final_logits_bias: nn.Parameter | None = None
         if config.final_logits_bias:
             self.final_logits_bias = nn.new_parameter((size,), nn.zeros)
             self.final_logits_bias.requires_grad = False
-        self.encoder_positions = self._new_positions(init)
-        self.decoder_positions = self._new_positions(init)
-        self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.Encoder(config.layer("encoder"), config.encoder_layers)
-        self.decoder = nn.Decoder(config.layer("decoder"), config.decoder_layers)
-
-    def _new_positions(self, init: Any) -> nn.Module:
-        config = self.config
-        if config.positions == "learned":
-            return nn.LearnedPositions(config.max_position_embeddings, config.d_model, init)
-        layout = "halves" if config.positions == "sinusoidal_halves" else "interleaved"
-        return nn.SinusoidalPositions(config.d_model, layout)
-
-    def forward(
-        self,
-        input_ids: Array,
-        attention_mask: Array | None = None,
-        decoder_input_ids: Array | None = None,
-        decoder_attention_mask: Array | None = None,
-        labels: Array | None = None,
-        output_attentions: bool = False,
-    ) -> ModelOutput:
-        """Source ids (B, S) and target ids (B, T) -> logits (B, T, V), and the loss for labels.
-
-        attention_mask (B, S), decoder_attention_mask (B, T): 1 for tokens, 0 for padding; or a
-            Mask, joined by & with the decoder's causal one.
-        labels (B, T): the target with its end token, -100 on padding; without decoder_input_ids
-            they are shifted right for the decoder (teacher forcing).  Label smoothing works in
-            training mode; the loss in evaluation mode is plain, so that exp(loss) is a perplexity.
-        output_attentions: adds encoder_attentions, decoder_attentions and cross_attentions, a list
-            of arrays (B, H, Tq, Tk) with one entry per layer.
-        """
-        config = self.config
-        labels = None if labels is None else host(labels)
-        if decoder_input_ids is None:
-            if labels is None:
-                raise ValueError("Transformer: give decoder_input_ids or labels")
-            decoder_input_ids = teacher_forcing(
-                labels, config.decoder_start_token_id, config.pad_token_id
-            )
-        attentions: tuple[list, list, list] = ([], [], [])
-        memory_mask = self._padding(attention_mask)
-        memory = self.encode(input_ids, memory_mask, attentions[0] if output_attentions else None)
-        hidden = self.decode(
-            decoder_input_ids,
-            memory,
-            memory_mask,
-            self._padding(decoder_attention_mask),
-            weights=attentions[1:] if output_attentions else None,
-        )
-        fields: dict[str, Any] = {"encoder_last_hidden_state": memory}
-        if output_attentions:
-            names = ("encoder_attentions", "decoder_attentions", "cross_attentions")
-            fields |= dict(zip(names, attentions, strict=True))
-        if labels is None:
-            return ModelOutput(logits=self._logits(hidden), **fields)
-        loss = ops.linear_cross_entropy(
-            hidden,
-            self.head.weight,
-            self.final_logits_bias,
-            self._array(labels),
-            ignore_index=IGNORE_INDEX,
-            label_smoothing=config.label_smoothing if self.training else 0.0,
-        )
-        return ModelOutput(
-            loss=loss,
-            num_labels=int((labels != IGNORE_INDEX).sum()),
-            logits=lambda: self._logits(hidden),
-            **fields,
-        )
-
-    def encode(
-        self, input_ids: Array, mask: masks.Mask, weights: list[Array] | None = None
-    ) -> Tensor:
-        """Source ids (B, S) -> memory (B, S, d)."""
-        x = self._embed(self.embedding, self.encoder_positions, input_ids, 0)
-        return self.encoder(x, mask, weights=weights)
-
-    def decode(
-        self,
-        ids: Array,
-        memory: Tensor | None,
-        memory_mask: masks.Mask,
-        mask: masks.Mask | None = None,
-        caches: list[nn.LayerCache] | None = None,
-        weights: Any = None,
-    ) -> Tensor:
-        """Target ids (B, T) -> hidden states (B, T, d); with caches, ids are the new ones only."""
-        start = caches[0].own.length if caches else 0
-        x = self._embed(self.decoder_embedding, self.decoder_positions, ids, start)
-        mask = masks.causal() if mask is None else masks.causal() & mask
-        return self.decoder(x, mask, memory, memory_mask, caches=caches, weights=weights)
-
-    def _embed(self, table: nn.Embedding, positions: nn.Module, ids: Array, start: int) -> Tensor:
-        """E[ids] sqrt(d) + PE, then dropout (3.4, 5.4); sqrt(d) is a switch."""
-        ids = host(ids)
-        if ids.ndim != 2:
-            raise ValueError(f"ids are {ids.shape}: they must be (batch, length)")
-        vectors = table(ids)
-        if self.config.scale_embedding:
-            vectors = vectors * math.sqrt(self.config.d_model)
-        places = np.arange(start, start + ids.shape[1])
-        return self.dropout(vectors + positions(places, raw(vectors)))
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        """h E^T, and the bias of files that have one: (..., d) -> (..., V)."""
-        return ops.linear(hidden, self.head.weight, self.final_logits_bias)
-
-    def _padding(self, attention_mask: Array | None) -> masks.Mask:
-        if attention_mask is None:
-            return masks.full()
-        if isinstance(attention_mask, masks.Mask):
-            return attention_mask
-        return masks.padding(self._array(host(attention_mask)))
-
-    def _array(self, x: Any) -> Array:
-        """x where the weights are."""
-        return array_module(raw(self.embedding.weight)).asarray(x)
-
-    def begin(
-        self, input_ids: Array, attention_mask: Array | None, rows: Array, max_length: int
-    ) -> State:
-        """See tinyfm.generation: each source is encoded once, however many rows run from it."""
-        mask = self._padding(attention_mask)
-        memory = self.encode(input_ids, mask)[self._array(rows)]
-        caches = self.decoder.caches(len(rows), max_length, memory.shape[1])
-        return State(memory, mask.reorder(rows), caches)
-
-    def step(self, ids: Array, state: State) -> Array:
-        hidden = self.decode(ids, state.memory, state.mask, caches=state.caches)
-        state.memory = None
-        return raw(self._logits(hidden[:, -1]))

@@ -22,6 +22,7 @@ from tinyfm.nn.module import (
     xavier_uniform,
     zeros,
 )
+from tinyfm.nn.relative_bias import RelativeBias, relative_buckets
 from tinyfm.nn.stacks import (
     ACTIVATIONS,
     Decoder,
@@ -50,10 +51,12 @@ __all__ = [
     "MultiHeadAttention",
     "Parameter",
     "RMSNorm",
+    "RelativeBias",
     "SinusoidalPositions",
     "new_parameter",
     "normal",
     "ones",
+    "relative_buckets",
     "sinusoids",
     "stacked",
     "without_memory",

@@ -86,7 +86,8 @@ class MultiHeadAttention(Module):
     cross: keys and values come from `memory` and are projected apart from the queries; otherwise
         one product makes all three.
     scale: of the scores; 1 / sqrt(head_dim) when None.
-    init: of each of the four projections; out_init: of the last one, where it differs.
+    init: of each of the four projections; query_init, out_init: of the first and of the last one,
+        where they differ.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class MultiHeadAttention(Module):
         dropout: float = 0.0,
         scale: float | None = None,
         init: Init = xavier_uniform,
+        query_init: Init | None = None,
         out_init: Init | None = None,
     ) -> None:
         if num_heads < 1:
@@ -108,12 +110,12 @@ class MultiHeadAttention(Module):
             raise ValueError(f"d_model {d_model} is not a multiple of num_heads {num_heads}")
         self.num_heads, self.head_dim = num_heads, head_dim or d_model // num_heads
         self.cross, self.dropout, self.scale = cross, dropout, scale
-        inner = self.num_heads * self.head_dim
+        inner, query_init = self.num_heads * self.head_dim, query_init or init
         if cross:
-            self.q = Linear(d_model, inner, bias, init)
-            self.kv = Linear(d_model, 2 * inner, bias, stacked(init, 2))
+            self.q = Linear(d_model, inner, bias, query_init)
+            self.kv = Linear(d_model, 2 * inner, bias, stacked(init, init))
         else:
-            self.qkv = Linear(d_model, 3 * inner, bias, stacked(init, 3))
+            self.qkv = Linear(d_model, 3 * inner, bias, stacked(query_init, init, init))
         self.out = Linear(inner, d_model, bias, out_init or init)
 
     def cache(self, batch: int, length: int) -> KVCache:

@@ -96,16 +96,21 @@ class Dropout(Module):
 
 
 class LearnedPositions(Module):
-    """A learned vector for each position 0..length-1; weight (length, dim)."""
+    """A learned vector for each position 0..length-1; weight (unused + length, dim).
 
-    def __init__(self, length: int, dim: int, init: Init | None = None) -> None:
-        self.weight = new_parameter((length, dim), init or normal(dim**-0.5))
+    The first `unused` rows stand for no position.
+    """
+
+    def __init__(self, length: int, dim: int, init: Init | None = None, unused: int = 0) -> None:
+        self.unused = unused
+        self.weight = new_parameter((unused + length, dim), init or normal(dim**-0.5))
 
     def forward(self, positions: np.ndarray, like: Array) -> Tensor:
         """Positions (...), a NumPy array of integers -> their vectors (..., dim)."""
-        if (last := positions.max(initial=-1)) >= len(self.weight):
-            raise ValueError(f"position {last} is asked for, and {len(self.weight)} are learned")
-        return ops.embedding(self.weight, array_module(like).asarray(positions))
+        length = len(self.weight) - self.unused
+        if (last := positions.max(initial=-1)) >= length:
+            raise ValueError(f"position {last} is asked for, and {length} are learned")
+        return ops.embedding(self.weight, array_module(like).asarray(positions + self.unused))
 
 
 class SinusoidalPositions(Module):

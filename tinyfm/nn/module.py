@@ -231,11 +231,11 @@ def xavier_uniform(shape: tuple[int, ...]) -> np.ndarray:
     return (generator().random(shape, np.float32) * 2 - 1) * np.float32(bound)
 
 
-def stacked(init: Init, parts: int) -> Init:
-    """`init` for each of `parts` equal matrices that are stored one under the other as one."""
+def stacked(*inits: Init) -> Init:
+    """One of `inits` for each of as many equal matrices, stored one under the other as one."""
 
     def whole(shape: tuple[int, ...]) -> np.ndarray:
-        part = (shape[0] // parts, *shape[1:])
-        return np.concatenate([init(part) for _ in range(parts)])
+        part = (shape[0] // len(inits), *shape[1:])
+        return np.concatenate([init(part) for init in inits])
 
     return whole

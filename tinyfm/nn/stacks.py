@@ -21,6 +21,7 @@ from tinyfm.masks import Mask
 from tinyfm.nn.attention import KVCache, MultiHeadAttention
 from tinyfm.nn.layers import Dropout, LayerNorm, Linear, RMSNorm
 from tinyfm.nn.module import Init, Module, xavier_uniform
+from tinyfm.nn.relative_bias import RelativeBias
 
 ACTIVATIONS: dict[str, Callable[[Any], Tensor]] = {
     "relu": ops.relu,
@@ -51,6 +52,7 @@ class LayerConfig:
     bias: bool = True  # in linear layers
     scale: float | None = None  # of the attention scores: 1 / sqrt(head_dim); T5: 1
     init: Init = xavier_uniform  # of every projection
+    query_init: Init | None = None  # of those that make queries; None: as the others
     out_init: Init | None = None  # of those that end a sublayer; None: as the others
 
     def __post_init__(self) -> None:
@@ -74,6 +76,7 @@ class LayerConfig:
             dropout=self.attention_dropout,
             scale=self.scale,
             init=self.init,
+            query_init=self.query_init,
             out_init=self.out_init,
         )
 
@@ -162,24 +165,30 @@ def _final_norm(config: LayerConfig, wanted: bool | None) -> Module | None:
 
 
 class Encoder(Module):
-    """Layers of self-attention and feed-forward; a final norm where norms come first."""
+    """Layers of self-attention and feed-forward; a final norm where norms come first.
+
+    relative_bias: of the scores of self-attention, one for all layers.
+    """
 
     def __init__(
-        self, config: LayerConfig, num_layers: int, final_norm: bool | None = None
+        self,
+        config: LayerConfig,
+        num_layers: int,
+        final_norm: bool | None = None,
+        relative_bias: RelativeBias | None = None,
     ) -> None:
         self.layers = [Layer(config) for _ in range(num_layers)]
         self.norm = _final_norm(config, final_norm)
+        self.relative_bias = relative_bias
 
     def forward(
-        self,
-        x: Any,
-        mask: Mask | None = None,
-        relative_bias: Any = None,
-        weights: list[Array] | None = None,
+        self, x: Any, mask: Mask | None = None, weights: list[Array] | None = None
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D); weights: a list that gets each layer's probabilities."""
+        length = x.shape[1]
+        bias = None if self.relative_bias is None else self.relative_bias(length, length)
         for layer in self.layers:
-            x = layer(x, mask, relative_bias, weights=weights)
+            x = layer(x, mask, bias, weights=weights)
         return x if self.norm is None else self.norm(x)
 
 
@@ -187,6 +196,7 @@ class Decoder(Module):
     """Layers that also look at a memory, unless cross_attention is off (then it is GPT's stack).
 
     The caller gives the mask: causal, or prefix for a prefix LM.
+    relative_bias: of the scores of self-attention, one for all layers.
     """
 
     def __init__(
@@ -195,9 +205,11 @@ class Decoder(Module):
         num_layers: int,
         cross_attention: bool = True,
         final_norm: bool | None = None,
+        relative_bias: RelativeBias | None = None,
     ) -> None:
         self.layers = [Layer(config, cross_attention) for _ in range(num_layers)]
         self.norm = _final_norm(config, final_norm)
+        self.relative_bias = relative_bias
 
     def forward(
         self,
@@ -205,7 +217,6 @@ class Decoder(Module):
         mask: Mask | None = None,
         memory: Any = None,
         memory_mask: Mask | None = None,
-        relative_bias: Any = None,
         caches: list[LayerCache] | None = None,
         weights: tuple[list[Array], list[Array]] | None = None,
     ) -> Tensor:
@@ -215,11 +226,14 @@ class Decoder(Module):
         weights: two lists that get each layer's probabilities, of self- and of cross-attention.
         """
         own_weights, cross_weights = weights or (None, None)
+        new = x.shape[1]
+        keys = new + (caches[0].own.length if caches else 0)
+        bias = None if self.relative_bias is None else self.relative_bias(new, keys)
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,
                 mask,
-                relative_bias,
+                bias,
                 memory,
                 memory_mask,
                 cache=None if caches is None else caches[i],
