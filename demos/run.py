@@ -1,10 +1,10 @@
-"""Run chapters of the guided tour and save them with what they show: python demos/run.py FILE...
+"""Run chapters of the guided tour and save them with what they show.
 
 A file is left as it was if a cell raises or hangs.  A chapter takes less than a minute on two idle
 cores.  Nothing is kept that tells when, or on which machine, a chapter was run.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import nbformat
@@ -26,6 +26,10 @@ def run(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        print(argument, flush=True)
-        run(Path(argument))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("chapters", nargs="+", metavar="FILE", type=Path)
+    for path in parser.parse_args().chapters:
+        if not path.is_file():
+            parser.error(f"{path}: no such file")
+        print(path, flush=True)
+        run(path)

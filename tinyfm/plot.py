@@ -349,7 +349,10 @@ def _legible(figure: Figure) -> Figure:
     from matplotlib.font_manager import FontProperties
     from matplotlib.text import Text
 
-    texts = figure.findobj(Text)
+    axes = [axis for panel in figure.axes for axis in (panel.xaxis, panel.yaxis)]
+    powers = [axis.get_ticklabels(which="both") for axis in axes if axis.get_scale() == "log"]
+    own = {id(label) for labels in powers for label in labels}  # matplotlib's formulas: 10 to the 2
+    texts = [text for text in figure.findobj(Text) if id(text) not in own]
     korean = [text for text in texts if HANGUL.search(text.get_text())]
     font = _korean_font() if korean else None
     for text in texts:

@@ -248,15 +248,17 @@ def test_examples_are_no_longer_than_the_model_takes(model):
 
 def test_a_conversation_outgrows_the_model(learnt):
     """Half of 128 tokens are left to it, and a third turn would be the 70th."""
-    lines = b"a\nmore\nmore\na\n"
+    lines = b"a\nmore\nmore\na\nmore\n/new\na\nmore\nmore\n"
     status, out, err = call("--model", learnt[0], stdin=lines)
-    assert status == 0 and len(out.splitlines()) == 4 and out.startswith("one\n")
-    assert err.startswith("the oldest 2 messages are left out\n")
+    assert status == 0 and len(out.splitlines()) == 9 and out.startswith("one\n")
+    # Said once in each of the two conversations.
+    assert err == "from here on the oldest of more than 64 tokens are left out\n" * 2
 
 
 def test_a_message_that_is_too_long(learnt, tmp_path):
     said = refused("--model", learnt[0], "--message", "a" * 70, place=tmp_path)
-    assert "--message: 87 tokens, and the model has room for 64 besides an answer; say" in said
+    assert "--message: 87 tokens, and the model has room for 64 besides an answer of 64; " in said
+    assert "say less, or lower --max-new-tokens" in said
     status, out, err = call("--model", learnt[0], stdin=b"a\n" + b"b" * 70)
     assert (status, out) == (2, "one\n") and "chat: standard input:2: 87 tokens" in err
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from tinyfm import metrics, models, pretrained
 from tinyfm.data import collate_examples
@@ -452,12 +453,20 @@ def test_a_language_model_learns_the_tokens_of_the_input_forms(family, name, fil
     how = ("--train", files[name], "--test", files[name], "--steps=1", "--lr=1e-7")
     status, out, err = call(*how, "--model=body", cwd=tmp_path)
     assert (status, err) == (0, "")
-    assert re.search(r"new, and to be learnt: .*, 3 rows of transformer.tokens.weight\n", out)
+    assert re.search(r"new, and to be learnt: .*, 4 rows of transformer.tokens.weight\n", out)
     tuned = pretrained.load(tmp_path / "classifier")
     rows = tuned.transformer.tokens.weight.data
-    assert type(tuned).__name__.startswith(family) and len(rows) == len(tokenizer) + 3
+    assert type(tuned).__name__.startswith(family) and len(rows) == len(tokenizer) + 4
     before = body.transformer.tokens.weight.data
     assert np.abs(rows[: len(before)] - before).max() < 1e-5
+    # Padding is no token of a text: it is left out without a mask as with one.
+    wider = Tokenizer.load(tmp_path / "classifier")
+    assert (pad := tuned.config.pad_token_id) == wider.pad_id == len(tokenizer) + 3
+    texts = [wider.encode(TEXTS[0]).ids, wider.encode(TEXTS[0][:5]).ids]
+    ids = np.array([row + [pad] * (len(texts[0]) - len(row)) for row in texts])
+    if name == "classes.tsv":
+        masked, told = (tuned(ids, mask).logits.data for mask in (ids != pad, None))
+        assert_allclose(told, masked, atol=1e-6)
     again = call("--model", tmp_path / "classifier", "--test", files[name])
     assert again == (0, out.splitlines()[-1] + "\n", "")
     status, out, err = call(*how, "--model=classifier", "--save=more", cwd=tmp_path)
@@ -474,6 +483,7 @@ def test_a_language_model_learns_the_tokens_of_the_input_forms(family, name, fil
         ("--architecture gpt --model m", "--architecture is for a new model, and that in m has"),
         ("--architecture gpt --lm-weight -1", "--lm-weight: give a number of at least 0"),
         ("--architecture gpt --lm-weight 1 1.0", "--lm-weight: a weight is given twice"),
+        ("--architecture gpt --lm-weight 0 1", "--lm-weight: several are compared by a test; give"),
         ("--architecture gpt --hidden-size 16 --heads 3", "16 is not a multiple of --heads 3"),
         ("--architecture gpt --max-length 2", "--max-length 2: 2 special tokens stand around a"),
         ("--architecture elmo", "--architecture: invalid choice: 'elmo'"),

@@ -264,6 +264,18 @@ def test_the_inputs_are_as_long_as_the_model_takes_unless_told(files, tmp_path):
 
 
 @each_command
+def test_what_is_beyond_the_length_is_counted(name, files, tmp_path):
+    """Of a third of the sentences, and of all others; windows hold the whole of a passage."""
+    longest = {"classify": 6, "tag": 4, "answer": 11}[name]
+    how = ("--train", files[name], *TINY, "--steps=1", f"--max-length={longest}")
+    status, out, err = call(name, *how, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    said = re.findall(r"^(\d+) of 12 records reach --max-length (\d+): what is beyond", out, re.M)
+    counts = {"classify": [("4", "6")], "tag": [("12", "4")], "answer": []}
+    assert said == counts[name]
+
+
+@each_command
 def test_what_a_new_model_has_is_not_asked_of_one_that_is_there(name, trained, files, tmp_path):
     how = ("--train", files[name], "--model", trained[name][0], "--layers=2")
     assert "--layers is for a new model, and that in" in refused(name, *how, place=tmp_path)

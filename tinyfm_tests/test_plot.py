@@ -409,6 +409,15 @@ def test_lines_show_every_point_under_its_name():
     assert all(has(named[1]))
 
 
+@pytest.mark.parametrize("most", [4.5, 4e6])
+def test_numbers_on_a_logarithmic_axis_are_read_as_formulas(most):
+    (axes,) = plot.lines({"$": [(1, 4.0), (2, most)]}, x="x", y="y", yscale="log").axes
+    FigureCanvasAgg(axes.figure).draw()
+    shown = [text for text in axes.get_yticklabels(which="both") if text.get_text()]
+    assert shown and all(text.get_parse_math() for text in shown if "$" in text.get_text())
+    assert not axes.get_legend().get_texts()[0].get_parse_math()
+
+
 @pytest.mark.parametrize("curves", [{}, {"empty": []}])
 def test_lines_without_points_are_refused(curves):
     with pytest.raises(ValueError, match=r"has no point.*: give at least one"):

@@ -127,6 +127,12 @@ class Chatting(Task[Chat]):
             made.append({"input_ids": ids[kept], "labels": labels[kept]})
         return made
 
+    def cut(self, records: Records[Chat], examples: list[Example], model: Model) -> int:
+        encode, end = remembering(records, model), model.tokenizer.eos_id
+        conversations = (up_to_last_answer(record.messages) for record in records)
+        whole = (len(chat_example(messages, encode, end)[0]) for messages in conversations)
+        return sum(length > model.max_length for length in whole)
+
     def score(self, records: Records[Chat], model: Model) -> Score:
         """The loss of the answers, and how many are made exactly as they are given, each after the
         true turns before it."""
@@ -259,6 +265,7 @@ class Conversation:
     def __init__(self, model: Model, options: dict[str, Any]) -> None:
         self.model, self.options = model, options
         self.messages: list[Message] = []
+        self.outgrown = False
 
     def encode(self, text: str) -> Sequence[int]:
         return self.model.tokenizer.encode(text).ids
@@ -276,11 +283,14 @@ class Conversation:
         ids, left_out = fitting_prompt(messages, self.encode, end, room)
         if len(ids) > room:
             raise InputError(
-                f"{where}: {len(ids)} tokens, and the model has room for {room} besides an answer; "
-                "say less"
+                f"{where}: {len(ids)} tokens, and the model has room for {room} besides an answer "
+                f"of {places - room}; say less, or lower --max-new-tokens"
             )
-        if left_out:
-            print(f"the oldest {left_out} messages are left out", file=sys.stderr)
+        if left_out and not self.outgrown:
+            print(
+                f"from here on the oldest of more than {room} tokens are left out", file=sys.stderr
+            )
+            self.outgrown = True
         return ids
 
     def answer(self, text: str, where: str, write: Callable[[str], None] | None = None) -> str:

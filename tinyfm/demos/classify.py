@@ -39,6 +39,7 @@ from tinyfm.demos import cli, reviews
 from tinyfm.demos.encoders import outputs
 from tinyfm.demos.families import BERT, GPT1, Family
 from tinyfm.demos.finetuning import (
+    GENERATED,
     Change,
     Command,
     Model,
@@ -365,6 +366,8 @@ def learn_all(args: argparse.Namespace, say: Say) -> Model:
         return run_and_score(task, TRAINING, args, say)[0]
     if len({*weights}) < len(weights):
         raise InputError("--lm-weight: a weight is given twice; give different ones")
+    if args.train not in (None, GENERATED) and args.test is None:
+        raise InputError("--lm-weight: several are compared by a test; give --test FILE")
     rows: list[tuple[float, dict[str, float]]] = []
     for number in weights:
         folder = Path(args.save) / f"lm-weight-{number:g}"
@@ -375,7 +378,7 @@ def learn_all(args: argparse.Namespace, say: Say) -> Model:
         say(f"LM weight {number:g}:")
         model, scores = run_and_score(task, TRAINING, own, say)
         rows += [(number, score.numbers) for score in scores.values()]
-    names = list(rows[0][1]) if rows else []
+    names = list(rows[0][1])
     say("  ".join(["LM weight", *(f"{name:>10}" for name in names)]))
     for number, numbers in rows:
         say("  ".join([f"{number:9g}", *(f"{numbers[name]:10.4f}" for name in names)]))

@@ -123,8 +123,8 @@ def train_encoder(
     what: str,
     saved: Any = None,
     notes: Sequence[str] = (),
-) -> None:
-    """Train with BERT's optimizer, and save the model and its tokenizer to --save.
+) -> list[dict[str, float]]:
+    """Train with BERT's optimizer, save the model and its tokenizer to --save; the history.
 
     what: is learnt from, as the first line tells; notes: more lines. saved: the part of the model
         that is saved, if it is not the whole.
@@ -142,7 +142,7 @@ def train_encoder(
         )
         for note in notes:
             say(note)
-        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+        return learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
 
 
 def longest(model: Any) -> int:

@@ -9,6 +9,8 @@ classification   <start> text <extract>
 entailment       <start> first <delimiter> second <extract>
 similarity       as that, and the two in the other order; the vectors at <extract> are added
 choice           <start> context <delimiter> ending <extract> for each ending, which compete
+
+T5 reads a text that names its task, and writes the answer (templates.py).
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ import numpy as np
 from tinyfm import models
 from tinyfm.demos import encoders, language
 from tinyfm.demos.learning import CHECKPOINT
-from tinyfm.subwords import END_OF_TEXT
+from tinyfm.subwords import BPE_SPECIALS, END_OF_TEXT
 from tinyfm.tokenizer import Encoding, Tokenizer
 
 
@@ -40,7 +42,7 @@ class Family:
     types: ClassVar[Sequence[str]] = encoders.FAMILIES
     choice: ClassVar[str] = "ForMultipleChoice"
     generative: ClassVar[bool] = False
-    train: Callable[..., None] = staticmethod(encoders.train_encoder)
+    train: Callable[..., Any] = staticmethod(encoders.train_encoder)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
@@ -75,7 +77,7 @@ class LanguageModels(Family):
     name = "gpt"
     types = language.FAMILIES
     generative = True
-    train: Callable[..., None] = staticmethod(language.train_model)
+    train: Callable[..., Any] = staticmethod(language.train_model)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
@@ -108,7 +110,7 @@ class GPT(LanguageModels):
 
     types = language.FAMILIES[::-1]
     choice = "DoubleHeadsModel"
-    train: Callable[..., None] = staticmethod(encoders.train_encoder)
+    train: Callable[..., Any] = staticmethod(encoders.train_encoder)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
@@ -136,16 +138,61 @@ class GPT(LanguageModels):
         return encoders.new_model(models.with_head(self.types[0], head), sizes)
 
     def prepared(self, model: Any, tokenizer: Tokenizer) -> tuple[Any, Tokenizer]:
-        """A pretrained model learns the tokens of the input forms, which are new to it."""
+        """A pretrained model learns the tokens of the input forms, which are new to it.
+
+        Padding is one more: without a mask, a text is read at its last token that is not padding.
+        """
         if not tokenizer.encode("").ids:
             tokenizer = tokenizer.with_input_forms()
-        model = with_room(model, tokenizer)
-        if model.config.pad_token_id is None:  # any will do: padding is told by its place
-            model.config.pad_token_id = tokenizer.cls_id
-        return model, tokenizer
+        if model.config.pad_token_id is None:
+            if tokenizer.pad_id is None:
+                tokenizer = tokenizer.with_special_tokens({"pad_token": BPE_SPECIALS[0]})
+            model.config.pad_token_id = tokenizer.pad_id
+        return with_room(model, tokenizer), tokenizer
 
 
-BERT, GPT1, LANGUAGE = Family(), GPT(), LanguageModels()
+class TextToText(Family):
+    """T5 and mT5; a new model is a small T5 of version 1.0."""
+
+    name = "t5"
+    types = (models.T5Config.model_type, models.MT5Config.model_type)
+    generative = True
+
+    def new_tokenizer(
+        self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
+    ) -> Tokenizer:
+        if args.resume:
+            return Tokenizer.load(Path(args.save) / CHECKPOINT)
+        return Tokenizer.train_unigram(lines, args.vocab_size)
+
+    def new_model(
+        self, args: argparse.Namespace, tokenizer: Tokenizer, head: str, **config: Any
+    ) -> Any:
+        encoders.check_heads(args)
+        sizes = models.T5Config(
+            vocab_size=len(tokenizer),
+            d_model=args.hidden_size,
+            d_kv=args.hidden_size // args.heads,
+            d_ff=args.ffn,
+            num_layers=args.layers,
+            num_heads=args.heads,
+            dropout_rate=args.dropout,
+            pad_token_id=tokenizer.pad_id,
+            eos_token_id=tokenizer.eos_id,
+            decoder_start_token_id=tokenizer.pad_id,
+            **config,
+        )
+        return encoders.new_model(models.with_head(self.types[0], head), sizes)
+
+    def longest(self, model: Any) -> int:
+        """There are no positions; what is as long as this does not fit into a memory."""
+        return 1 << 20
+
+    def example(self, encoding: Encoding, model: Any) -> dict[str, Any]:
+        return {"input_ids": encoding.ids}
+
+
+BERT, GPT1, LANGUAGE, T5 = Family(), GPT(), LanguageModels(), TextToText()
 
 
 def family_of(model_type: str | None, families: Sequence[Family]) -> Family:

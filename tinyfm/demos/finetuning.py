@@ -6,7 +6,7 @@ A command describes its `Task`; `run` reads the files, trains, and takes the sco
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -88,6 +88,10 @@ class Task(Generic[R]):
     def examples(self, records: Records[R], model: Model) -> list[Example]:
         """Inputs with labels."""
         raise NotImplementedError
+
+    def cut(self, records: Records[R], examples: list[Example], model: Model) -> int:
+        """How many records reach --max-length, beyond which nothing is read."""
+        return sum(_longest(example["input_ids"]) >= model.max_length for example in examples)
 
     def change(self, args: argparse.Namespace, model: Model) -> Change | None:
         """What is done to each batch of a training as it is made; None: nothing."""
@@ -263,7 +267,7 @@ def _train(
 ) -> tuple[Model, dict[str, Records[R]]]:
     """Learn from the records; the model is saved to --save, also on Ctrl-C."""
     chosen = args.max_length
-    training.settle(args, _kind)
+    training.settle(args, kind_of)
     tests: dict[str, Records[R]] = {}
     if _has_file(args):
         records = task.read(args.train, args)
@@ -293,7 +297,8 @@ def _train(
         valid = next(iter(tests.values()))
     for others in (*tests.values(), *([] if valid is None else [valid])):
         task.examples(others, ready)
-    batches = _batches(task.examples(records, ready), ready, args, task.change(args, ready))
+    examples = task.examples(records, ready)
+    batches = new_batches(examples, ready, args, task.change(args, ready))
     args.steps = args.steps or max(1, args.epochs * len(batches) // args.accumulate)
     args.warmup = args.warmup or -(-args.steps // 10)
 
@@ -307,6 +312,11 @@ def _train(
     notes = [f"labels: {', '.join(model.config.id2label.values())}"] if "id2label" in config else []
     if (report := model.load_report) and (untrained := [*report.new, *report.missing]):
         notes.append(f"new, and to be learnt: {', '.join(untrained)}")
+    if cut := task.cut(records, examples, ready):
+        notes.append(
+            f"{cut} of {len(records)} records reach --max-length {args.max_length}: what is beyond "
+            "it is left out"
+        )
     what = f"{len(records)} records"
     family.train(training, args, model, tokenizer, batches, look, say, what, notes=notes)
     return ready, tests
@@ -326,7 +336,7 @@ def _family(task: Task[Any], args: argparse.Namespace) -> Family:
     return next((f for f in task.families if f.name == asked), task.families[0])
 
 
-def _kind(args: argparse.Namespace) -> int:
+def kind_of(args: argparse.Namespace) -> int:
     """The place in KINDS of what the arguments ask for."""
     return 2 if args.model is not None else 1 if _has_file(args) else 0
 
@@ -355,9 +365,10 @@ def _changes(folder: str, head: str, config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _batches(
-    examples: list[Example], model: Model, args: argparse.Namespace, change: Change | None
+def new_batches(
+    examples: list[Example], model: Model, args: argparse.Namespace, change: Change | None = None
 ) -> ExampleBatches:
+    """Training batches; InputError: one example is over --max-tokens."""
     try:
         return ExampleBatches(
             examples,
@@ -368,6 +379,11 @@ def _batches(
         )
     except InputError as error:
         raise InputError(f"--max-tokens {args.max_tokens}: {error}") from error
+
+
+def _longest(ids: Sequence[Any]) -> int:
+    """Tokens of a text, or of the longest of an example's texts."""
+    return len(ids) if np.ndim(ids[0]) == 0 else max(map(len, ids))
 
 
 def _check_length(model: Model, folder: str | None) -> None:
