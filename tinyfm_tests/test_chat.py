@@ -313,7 +313,7 @@ def test_r76_a_prompt_on_a_terminal(learnt):
     assert process.returncode == 0
     assert re.findall(r"> ([a-z]+)", terminal.text()) == ["one", "two"]
     first, second, third = err.decode().splitlines()
-    assert first == "A message a line, an empty one begins anew; Ctrl-D ends."
+    assert first == "A message a line, an empty one begins a new conversation; Ctrl-D ends."
     assert second.startswith("this line: ") and third == "a new conversation"
 
 
@@ -369,7 +369,9 @@ def test_generated_conversations_for_a_model_that_is_there(tmp_path, monkeypatch
     how = ("--train=generated", "--model=body", "--steps=1")
     status, out, err = call(*how, cwd=tmp_path)
     assert (status, err) == (0, "")
-    assert out.startswith("4 records") and out.splitlines()[-1].startswith("others: answer loss")
+    *_, score, hint = out.splitlines()
+    assert out.startswith("4 records") and score.startswith("others: answer loss")
+    assert hint == "each of these conversations is about one thing: begin a new one for the next"
     assert pretrained.load(tmp_path / "chat-model").config.n_positions == 60
 
 

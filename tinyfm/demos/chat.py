@@ -10,7 +10,8 @@ r"""Teach a small GPT to follow instructions, and talk with it.
 The loss is on what the assistant says and on the ends of its turns; --valid and --test files are
 scored by that loss and by how many answers are exactly right. Without a file what is asked there
 has not been seen: other words, sums and choices. Without --model a new model learns from nothing
-but conversations: the generated ones are of so few kinds that they need no language first.
+but conversations: the generated ones are of so few kinds that they need no language first, and are
+about one word, sum, choice or fact each, so that another question begins a new conversation.
 
 An empty line, or /new, begins a new conversation. When one outgrows the model, its oldest turns are
 left out. Each line of standard input is answered by one line, in which \n is a line end.
@@ -33,6 +34,7 @@ from tinyfm.demos import cli, instructions
 from tinyfm.demos.encoders import outputs
 from tinyfm.demos.families import LANGUAGE
 from tinyfm.demos.finetuning import (
+    GENERATED,
     Command,
     Model,
     Score,
@@ -371,12 +373,16 @@ def main(args: argparse.Namespace) -> None:
     learning = learns(args)
     say = cli.new_say(quiet=args.message is not None or not (learning or args.test))
     model = run(Chatting(), TRAINING, args, say)
+    if args.train in (None, GENERATED) and learning and not args.resume:
+        say("each of these conversations is about one thing: begin a new one for the next")
     tinyfm.manual_seed(args.seed or 0)
     talk = Talk(model, options)
     if args.message is not None:
         talk.print_streamed(args.message, "--message")
     elif cli.on_terminal() and not args.test:
-        cli.answer_lines(talk.print_streamed, "A message a line, an empty one begins anew")
+        cli.answer_lines(
+            talk.print_streamed, "A message a line, an empty one begins a new conversation"
+        )
     elif not learning and not args.test:
         cli.answer_lines(talk.print_line)
 
