@@ -67,6 +67,9 @@ def test_the_tour_has_its_first_chapters():
         "2_transformer.ipynb",
         "3_bert.ipynb",
         "4_gpt.ipynb",
+        "5_bart.ipynb",
+        "6_t5.ipynb",
+        "7_five_models.ipynb",
     }
     assert CHAPTERS.keys() >= first
 
