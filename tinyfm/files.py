@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Iterator
@@ -194,4 +195,6 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
         try:
             save_file(arrays, temporary, {"format": "pt"})  # older transformers look for it
         except SafetensorError as error:
+            if found := re.search(r"os error (\d+)", str(error)):  # as Python would say it
+                raise OSError(number := int(found[1]), os.strerror(number)) from error
             raise OSError(f"{path}: {error}") from error

@@ -1,6 +1,7 @@
 """Models in folders, as Hugging Face keeps them: config.json and model.safetensors.
 
-Classes register themselves by name, so that `load(folder)` finds the one that config.json names.
+Classes register themselves by name, so that `load(folder)` finds the one that config.json names,
+or the family's model without a head; of mere bases of models nothing is made.
 Pickles are never read: opening one runs whatever code stands in it.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import numbers
 import os
+import warnings
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +21,7 @@ import numpy as np
 
 from tinyfm.errors import InputError
 from tinyfm.files import read_arrays, read_json, write_arrays, write_json
-from tinyfm.generation import GenerationConfig, GenerationMixin
+from tinyfm.generation import GenerationConfig, GenerationMixin, foreign_options
 from tinyfm.hub import resolve
 from tinyfm.nn import Module, without_memory
 from tinyfm.renames import LoadReport, Rename, arranged, matches
@@ -72,14 +74,26 @@ class PretrainedConfig:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """A config of the known keys; others, of newer or foreign software, are ignored."""
-        return cls(**{key: values[key] for key in cls.field_names() if key in values})
+        """A config of the known keys; others, of newer or foreign software, are ignored.
+
+        Of several end tokens it has the first; all of them are a matter of generation_config.
+        """
+        known = {key: values[key] for key in cls.field_names() if key in values}
+        if _several_ends(known):
+            known["eos_token_id"] = known["eos_token_id"][0]
+        return cls(**known)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "model_type": self.model_type,
             **{key: getattr(self, key) for key in self.field_names()},
         }
+
+
+def _several_ends(values: dict[str, Any]) -> bool:
+    """Whether a config.json has a list of end tokens, as those of newer models do."""
+    ends = values.get("eos_token_id")
+    return isinstance(ends, list) and len(ends) > 0
 
 
 NUMBER, CLASSES = "regression", "single_label_classification"
@@ -139,7 +153,8 @@ REPLACES = {
 class PreTrainedModel(Module, GenerationMixin):
     """A model with a config, which can be saved to a folder and opened from it.
 
-    A class declares what its files look like:
+    A class that is only a base of models says so: class WithBody(PreTrainedModel, base=True).
+    It declares what its files look like:
     renames: the table; parameters that no entry is about have their own names there.
     base_model_prefix: the first part of names, which files of the model without its head lack.
     unused: names in files, with * for a part, that the model does without.
@@ -156,9 +171,9 @@ class PreTrainedModel(Module, GenerationMixin):
     task_head: tuple[str, ...] = ()
     load_report: LoadReport | None = None
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, base: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if hasattr(cls, "config_class"):  # others are bases of models
+        if hasattr(cls, "config_class") and not base:
             _classes[cls.__name__] = cls
 
     def __init__(self, config: Any) -> None:
@@ -255,15 +270,23 @@ class PreTrainedModel(Module, GenerationMixin):
             model = skeleton
             model.allocate(state, np.float32 if dtype is None else dtype)
         model.load_report = report
-        if (path / GENERATION).is_file():
+        told = GENERATION if (path / GENERATION).is_file() else CONFIG
+        if told == GENERATION:
             model.generation_config = read_json(path / GENERATION)
+            if _several_ends(values):
+                model.generation_config.setdefault("eos_token_id", values["eos_token_id"])
         else:
             model.generation_config = _older_options(values, model.config)
         try:
             GenerationConfig.of(model.config, {}, model.generation_config)
         except (TypeError, ValueError) as error:
-            name = GENERATION if (path / GENERATION).is_file() else CONFIG
-            raise InputError(f"{path / name}: {error}") from error
+            raise InputError(f"{path / told}: {error}") from error
+        if foreign := foreign_options(model.generation_config if told == GENERATION else values):
+            warnings.warn(
+                f"{path / told}: generate has no {', '.join(foreign)} and goes on without; its "
+                "texts are not those that the model's makers mean",
+                stacklevel=2,
+            )
         return model.eval()
 
 
@@ -287,9 +310,12 @@ def _of_another_task(
 def _older_options(values: dict[str, Any], config: PretrainedConfig) -> dict[str, Any]:
     """The options of `generate` in a config.json from before generation_config.json; else none."""
     names = [field.name for field in dataclasses.fields(GenerationConfig)]
-    if not any(name in values for name in set(names) - set(config.field_names())):
+    more = _several_ends(values)  # of which the config has one
+    if not more and not any(name in values for name in set(names) - set(config.field_names())):
         return {}
     found = {name: getattr(config, name, values.get(name)) for name in names}
+    if more:
+        found["eos_token_id"] = values["eos_token_id"]
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +79,8 @@ def learn_wordpiece(
     # The trainer numbers the pieces of one character, ##c, as they come out of a hash table, and of
     # equally frequent merges the one of lower numbers wins: given in order, as if they were special
     # tokens, they make the vocabulary the same in every process.
-    pieces = sorted({f"##{c}" for word in _words(backend, lines) for c in word[1:]})
+    words = (word for line in _words(backend, lines) for word in line)
+    pieces = sorted({f"##{c}" for word in words for c in word[1:]})
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
@@ -126,17 +127,25 @@ def learn_unigram(lines: Iterable[str], vocab_size: int, sentinels: int) -> toke
         )
         return backend
 
-    lines, backend = _with_text(lines), new()
-    characters = set().union(*_words(backend, lines))
+    backend = new()
+    words = [*_words(backend, _with_text(lines))]
+    characters = {character for line in words for word in line for character in word}
     room = max(len(characters), vocab_size - len(T5_SPECIALS) - sentinels)
+    # The trainer only thinks of pieces after which different characters come, so that a frequent
+    # word would be none.  Every word therefore comes once more, with another character behind it.
+    mark = next(c for c in map(chr, range(0xE000, 0xF900)) if c not in characters)
+    again = [[word + mark for word in line] for line in words]
+    learner = hf.Tokenizer(models.Unigram())
+    learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.UnigramTrainer(
-        vocab_size=len(T5_SPECIALS) + room,
+        vocab_size=len(T5_SPECIALS) + room + 1,
         special_tokens=list(T5_SPECIALS),
         unk_token="<unk>",
         show_progress=False,
     )
-    backend.train_from_iterator(lines, trainer)
-    backend = new([*((token, 0.0) for token in T5_SPECIALS), *_ordered(backend, room)])
+    learner.train_from_iterator(map(" ".join, [*words, *again]), trainer)
+    pieces = _ordered(learner, room, without=mark)
+    backend = new([*((token, 0.0) for token in T5_SPECIALS), *pieces])
     _add_t5_template(backend, "</s>", sentinels)
     return backend
 
@@ -155,9 +164,9 @@ def learn_characters(texts: Iterable[str]) -> tokenizers.Tokenizer:
     return backend
 
 
-def _ordered(backend: tokenizers.Tokenizer, room: int) -> list[tuple[str, float]]:
+def _ordered(backend: tokenizers.Tokenizer, room: int, without: str) -> list[tuple[str, float]]:
     """The learnt pieces and their scores, the most probable first: all characters, and of what is
-    longer as much as there is room for.
+    longer as much as there is room for; `without` a character that is none of the text's.
 
     The trainer goes through a hash table, so that its sums are off by roundings, and characters
     that it has no use for share the lowest score, each with 0.0001 more than the one before it, in
@@ -174,16 +183,16 @@ def _ordered(backend: tokenizers.Tokenizer, room: int) -> list[tuple[str, float]
     def likely(piece: str) -> tuple[float, str]:
         return -scores[piece], piece
 
+    del scores[without]
     characters = [piece for piece in scores if len(piece) == 1]
     longer = sorted(scores.keys() - set(characters), key=likely)[: room - len(characters)]
     return [(piece, scores[piece]) for piece in sorted([*characters, *longer], key=likely)]
 
 
-def _words(backend: tokenizers.Tokenizer, lines: Iterable[str]) -> set[str]:
-    """The different words of the lines, normalised and parted as the backend does it."""
-    normalized = map(backend.normalizer.normalize_str, lines)
-    found = map(backend.pre_tokenizer.pre_tokenize_str, normalized)
-    return {word for words in found for word, _ in words}
+def _words(backend: tokenizers.Tokenizer, lines: Iterable[str]) -> Iterator[list[str]]:
+    """The words of each line, normalised and parted as the backend does it."""
+    for line in map(backend.normalizer.normalize_str, lines):
+        yield [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(line)]
 
 
 def _with_text(lines: Iterable[str]) -> list[str]:

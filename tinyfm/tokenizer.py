@@ -280,8 +280,8 @@ class Tokenizer:
                         f"{path / name}: not a tokenizer that fits ({reason})"
                     ) from error
         raise InputError(
-            f"{path}: holds no tokenizer; give a folder with {FILE}, {WORDPIECE}, {UNIGRAM}, or "
-            f"{VOCABULARY} and {MERGES}"
+            f"{path}: holds no tokenizer; give a folder with {FILE}, {WORDPIECE}, {UNIGRAM}, "
+            f"{VOCABULARY} and {MERGES}, or {ENCODER} and {BPE}"
         )
 
     def save(self, folder: str | Path) -> None:

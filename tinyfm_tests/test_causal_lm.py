@@ -82,12 +82,12 @@ def test_packing_loses_nothing_with_carry(documents, block, more):
     assert blocks.shape[1] == block and len(rest) < block
     assert [*blocks.ravel(), *rest] == stream
     assert_array_equal(pack(iter(documents), block, END), blocks)
-    # The rest begins the next call: its first document has it in front.
-    if more:
-        (first, *others) = more
-        carried, last = pack([[*rest, *first], *others], block, END, remainder="carry")
-        later = [token for ids in more for token in (*ids, END)]
-        assert [*blocks.ravel(), *carried.ravel(), *last] == stream + later
+    # The rest begins the next call: packed in pieces, documents are what they are at once.
+    carried, last = pack(more, block, END, remainder="carry", rest=rest)
+    at_once, last_at_once = pack([*documents, *more], block, END, remainder="carry")
+    assert_array_equal(np.concatenate([blocks, carried]), at_once)
+    assert_array_equal(last, last_at_once)
+    assert_array_equal(pack(more, block, END, rest=rest), carried)
 
 
 def test_what_cannot_be_packed_is_refused():
@@ -96,6 +96,9 @@ def test_what_cannot_be_packed_is_refused():
         pack([[1]], 1, END)
     with pytest.raises(ValueError, match="remainder is 'keep': it must be 'drop' or 'carry'"):
         pack([[1]], 4, END, remainder="keep")
+    for documents, rest in (([[1.5]], ()), ([["a"]], ()), ([[1]], [2.5])):
+        with pytest.raises(TypeError, match=r"the ids are .*: token ids are whole numbers"):
+            pack(documents, 4, END, rest=rest)
 
 
 def test_r50_windows():
@@ -106,6 +109,9 @@ def test_r50_windows():
     assert len(windows(np.arange(5), 4)[0]) == 1
     with pytest.raises(ValueError, match="4 tokens are too few for a block of 4"):
         windows(np.arange(4), 4)
+    for block in (0, -1):
+        with pytest.raises(ValueError, match=f"block is {block}: it must be at least 1"):
+            windows(np.arange(4), block)
 
 
 @given(st.integers(1, 8), st.integers(1, 12))
@@ -200,6 +206,9 @@ def test_an_answer_is_asked_for_as_it_was_learnt(messages, answer):
 def test_an_unknown_role_is_named():
     with pytest.raises(ValueError, match="role 'tool' is unknown: use one of system, user"):
         chat_example([{"role": "tool", "content": "x"}], encode, 256)
+    for role in ("user", "assistant"):
+        with pytest.raises(TypeError, match="the content of a message is None: it must be a text"):
+            chat_example([{"role": role, "content": None}], encode, 256)
 
 
 # -- prefix LM -------------------------------------------------------------------------------------
@@ -237,6 +246,8 @@ def test_prefixes_that_cannot_be():
     for prefix in (-1, 3):
         with pytest.raises(ValueError, match=f"prefix is {prefix}: it must be between 0 and the 2"):
             prefix_lm_example([1, 2], prefix)
+    with pytest.raises(TypeError, match=r"prefix is 1\.5: it must be a whole number"):
+        prefix_lm_example([1, 2], 1.5)
 
 
 # -- with the vocabulary of GPT-2 ------------------------------------------------------------------

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tinyfm import cuda, models, pretrained
-from tinyfm.demos import generate, language, sources
+from tinyfm.demos import chat, generate, language, sources
+from tinyfm.tokenizer import Tokenizer
 from tinyfm_tests import commands
 from tinyfm_tests.commands import C_LOCALE, Terminal
 
@@ -126,7 +127,7 @@ def test_what_is_reported_is_the_loss_on_what_is_held_out(trained, files):
         losses += [-np.log(shares[np.arange(23), window[1:]])]
     said = re.search(r"held-out texts: loss (\S+), .* of (\S+) tokens", out)
     assert float(said[1]) == pytest.approx(np.mean(losses), abs=6e-4)
-    assert int(said[2].replace(",", "")) == len(ids)
+    assert int(said[2].replace(",", "")) == np.size(losses)
 
 
 @pytest.mark.parametrize("level", ["char", "bpe"])
@@ -148,7 +149,7 @@ def test_characters_are_the_vocabulary(files, tmp_path):
     status, out, _ = call("--corpus", corpus, "--level=char", *TINY, "--steps=1", cwd=tmp_path)
     text = corpus.read_text(encoding="utf-8")
     assert status == 0
-    assert f"1 texts of {len(text) * 9 // 10:,} characters" in out
+    assert f"1 text of {len(text) * 9 // 10:,} characters" in out
     assert f" {len(text) * 9 // 10 + 1:,} tokens, {len({*text}) + 2} in the vocabulary" in out
 
 
@@ -258,7 +259,8 @@ def test_each_option_is_that_of_generate(given, options, trained):
 )  # fmt: skip
 def test_what_the_options_mean(given, wanted):
     args = generate.new_parser().parse_args(given.split())
-    assert language.generation_options(args) == {"max_new_tokens": 100, **wanted}
+    usual = {"max_new_tokens": 100, "num_return_sequences": 1}
+    assert language.generation_options(args) == usual | wanted
 
 
 def test_samples_follow_the_seed_the_temperature_and_the_filters(trained):
@@ -274,6 +276,16 @@ def test_samples_follow_the_seed_the_temperature_and_the_filters(trained):
     assert len({*texts("--temperature", 2)}) > len({*texts("--temperature", 0.05)})
     assert len({*texts("--top-k", 2)}) <= 4 < len({*texts("--top-k", 0)})
     assert len({*texts("--top-p", 0.02)}) < len({*texts()})
+
+
+def test_parts_of_characters_are_shown_by_their_bytes():
+    tokenizer, text = Tokenizer.train_byte_level(["a"], 257), "나 é\x01\n²"
+    names = [language.token_name(tokenizer, i) for i in tokenizer.encode(text).ids]
+    assert names == [repr(chr(b)) if b < 128 else rf"'\x{b:02x}'" for b in text.encode()]
+    assert language.token_name(tokenizer, tokenizer.eos_id) == "<|endoftext|>"
+    tokenizer = Tokenizer.train_byte_level(["나난날"], 258)  # one merge: what they share
+    names = [language.token_name(tokenizer, i) for i in tokenizer.encode("나").ids]
+    assert names == [r"'\xeb\x82'", r"'\x98'"]
 
 
 @pytest.mark.parametrize(
@@ -304,8 +316,7 @@ def test_probabilities_are_those_under_the_options(more, trained):
             f"{shares[i]:.3f}" for i in best
         ]
         same = [i for i in np.argsort(-shares) if f"{shares[i]:.3f}" == share]
-        names = [(repr(tokenizer.decode([i])), tokenizer.id_to_token(i)) for i in same]
-        ids.append(int(next(i for i, name in zip(same, names, strict=True) if chosen in name)))
+        ids.append(int(next(i for i in same if language.token_name(tokenizer, i) == chosen)))
 
 
 def test_r76_each_line_of_standard_input_is_answered_by_one_line(trained):
@@ -352,6 +363,23 @@ def test_r62_at_the_context_limit_it_stops_with_a_note(trained):
     assert len(tokenizer.encode(whole).ids) == 24 > size
     status, out, err = call("--model", trained[0], "--prompt", whole)
     assert (status, out) == (0, f"{whole}\n") and "stops at the 24 tokens" in err
+
+
+def test_probabilities_of_lines_leave_each_its_one_line(trained):
+    how = ("--model", trained[0], *GREEDY, "--max-new-tokens", 3)
+    status, out, err = call(*how, "--show-probabilities", stdin=b"for\ndef\n")
+    assert (status, out) == call(*how, stdin=b"for\ndef\n")[:2]
+    assert status == 0 and err.count("  of  ") == err.count("\n") == 6
+
+
+@pytest.mark.parametrize("words", ["ab " * 400, " " * 400])
+def test_a_sample_is_as_long_as_the_context_allows(words, tmp_path):
+    """Also where each letter is a token, and where the held-out text is blank."""
+    (tmp_path / "text.txt").write_text("a" * 2600 + words, encoding="utf-8")
+    status, out, err = call(
+        "--corpus", "text.txt", "--level=char", *TINY, "--context=16", "--steps=1", cwd=tmp_path
+    )
+    assert (status, err) == (0, "") and "  | " in out
 
 
 def test_text_is_written_while_it_is_made(trained):
@@ -417,6 +445,161 @@ def test_a_gpt1_has_no_token_to_begin_with(trained, tmp_path):
     assert (status, out, err) == (0, expected(tmp_path, "for", 4)[0] + "\n", "")
     said = refused("--model", tmp_path, "--prompt", "", place=tmp_path)
     assert "--prompt: no text, and the model has no token to begin with" in said
+
+
+@pytest.fixture
+def gpt1(tmp_path):
+    """A GPT-1 of few words, whose tokens tell where words end: a space stands between them."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+
+    vocabulary = ["<unk>", *"abc", "a</w>", "b</w>", "c</w>"]
+    ids = {token: i for i, token in enumerate(vocabulary)}
+    backend = Tokenizer(BPE(ids, [], unk_token="<unk>", end_of_word_suffix="</w>"))
+    backend.add_special_tokens(["<unk>"])
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.BPEDecoder(suffix="</w>")
+    backend.save(str(tmp_path / "tokenizer.json"))
+    config = models.OpenAIGPTConfig(vocab_size=7, n_positions=24, n_embd=16, n_layer=1, n_head=2)
+    models.OpenAIGPTLMHeadModel(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("prompt", ["ab c", "ab c "])
+@pytest.mark.parametrize("how", [GREEDY, ("--beams", 2), ("--show-probabilities",)])
+def test_what_a_gpt1_makes_follows_the_prompt_as_in_one_text(prompt, how, gpt1):
+    status, out, err = call("--model", gpt1, "--prompt", prompt, *how, "--max-new-tokens", 6)
+    text = out.splitlines()[-1]
+    assert (status, err) == (0, "") and text.startswith("ab c ")
+    tokenizer = pretrained.load_tokenizer(gpt1)
+    assert text.split() == tokenizer.decode(tokenizer.encode(text).ids).split()
+    assert "  " not in text
+
+
+def test_a_space_at_the_end_is_left_to_the_model_unless_it_is_a_token(trained, files, tmp_path):
+    how = ("--model", trained[0], *GREEDY, "--max-new-tokens", 6)
+    assert call(*how, "--prompt", "for i in ") == call(*how, "--prompt", "for i in")
+    assert call(*how, stdin=b"for i in \n") == call(*how, stdin=b"for i in\n")
+    tokenizer = Tokenizer.train_characters(["a b"])
+    assert language.open_ended(tokenizer, "a ") == "a "
+    tokenizer = pretrained.load_tokenizer(trained[0])
+    assert language.open_ended(tokenizer, "a:\n    ") == "a:\n   "  # the last goes with the word
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    """An untrained model of seven tokens, all about as probable."""
+    folder, tokenizer = (
+        tmp_path_factory.mktemp("characters"),
+        Tokenizer.train_characters(["abc \n"]),
+    )
+    tokenizer.save(folder)
+    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    config = models.GPT2Config(vocab_size=7, bos_token_id=None, eos_token_id=0, **sizes)
+    models.GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def test_characters_that_are_not_known_are_named(characters):
+    how = ("--model", characters, *GREEDY, "--max-new-tokens", 2)
+    status, out, err = call(*how, "--prompt", "a漢b☃漢")
+    assert (status, err) == (0, "--prompt: the model does not know '漢', '☃'\n")
+    assert out.startswith("a漢b☃漢")
+    status, _, err = call(*how, stdin=b"a\nxa\n")
+    assert (status, err) == (0, "standard input:2: the model does not know 'x'\n")
+
+
+def test_held_out_characters_that_are_not_known_are_counted(tmp_path):
+    (tmp_path / "text.txt").write_text("ab" * 900 + "a漢" * 100, encoding="utf-8")
+    status, out, _ = call(
+        "--corpus", "text.txt", "--level", "char", *TINY, "--steps=1", cwd=tmp_path
+    )
+    # 200 characters and an end: 8 windows of 24, in each of which all but the first are scored.
+    said = "perplexity \\S+ of 184 tokens, 96 of them characters that are not in the vocabulary\n"
+    assert status == 0 and re.search(said, out)
+
+
+@pytest.mark.parametrize(
+    "more, text",
+    [
+        (("--no-repeat-ngram-size", 1, "--min-new-tokens", 20), True),
+        (("--no-repeat-ngram-size", 1, "--min-new-tokens", 20, "--beams", 3), False),
+    ],
+)
+def test_r77_options_that_leave_no_token_are_one_line(more, text, characters):
+    how = ("--model", characters, "--prompt", "ab", "--max-new-tokens", 20)
+    status, out, err = call(*how, *(more if "--beams" in more else (*GREEDY, *more)))
+    assert (status, err.count("\n")) == (2, 1) and out.startswith("ab") is text
+    assert "forbid every token" in err and "a larger --no-repeat-ngram-size or a smaller" in err
+
+
+def test_texts_that_do_not_exist_are_not_printed_but_said(characters):
+    status, out, err = call(
+        "--model", characters, "--prompt", "ab", "--beams", 10, "--num-return-sequences", 10,
+        "--max-new-tokens", 1,
+    )  # fmt: skip
+    assert status == 0 and len(out.split("\n---\n")) == 7
+    assert err.startswith("beams found 7 of 10 texts: ") and err.count("\n") == 1
+
+
+# -- the folder's settings -------------------------------------------------------------------------
+
+
+def with_settings(folder, **settings):
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    return "--model", folder, "--prompt", "for", "--max-new-tokens", 8
+
+
+@pytest.mark.parametrize(
+    "how", [(), GREEDY, ("--beams", 2), ("--show-probabilities",), ("--num-return-sequences", 2)]
+)
+def test_a_folders_number_of_texts_gives_way_to_the_commands(how, model):
+    asked = ("--model", model, "--prompt", "for", "--max-new-tokens", 8, *how)
+    wanted = call(*asked)
+    assert wanted[0] == 0
+    with_settings(model, num_return_sequences=3, do_sample=True)
+    assert call(*asked) == wanted
+    with_settings(model, num_return_sequences=3, num_beams=4)
+    assert call(*asked) == wanted
+
+
+def test_a_conversation_has_one_answer_whatever_the_folder_says(model):
+    asked = ("--model", model, "--message", "a", "--max-new-tokens", 2)
+    wanted = commands.call(chat, *asked)
+    with_settings(model, num_return_sequences=3, do_sample=True)
+    assert commands.call(chat, *asked) == wanted and wanted[0] == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"bad_words_ids": [[5000]]}, {"forced_eos_token_id": 5000}], ids=str
+)
+def test_r77_a_folders_tokens_that_do_not_exist_are_named(settings, model, tmp_path):
+    asked = with_settings(model, **settings)
+    said = refused(*asked, place=tmp_path)
+    (name,) = settings
+    assert f"generation_config.json: {name} has the id 5000, and the vocabulary has 300" in said
+
+
+def test_a_folders_least_length_is_followed_as_far_as_there_is_room(model, trained):
+    """Forced to end at once, the model would: the folder's least length forbids it."""
+    first = call("--model", trained[0], "--prompt", "for", *GREEDY, "--max-new-tokens", 1)[1]
+    ids = pretrained.load_tokenizer(model).encode("for").ids
+    end = int(pretrained.load(model).generate([ids], max_new_tokens=1)[0, -1])
+    asked = with_settings(model, eos_token_id=[299, end], min_new_tokens=2)
+    made = call(*asked, *GREEDY)
+    assert made[0] == 0 and made[2] == ""
+    asked = with_settings(model, eos_token_id=[299, end])
+    assert call(*asked, *GREEDY) == (0, first, "")
+    assert made[1] != first
+    asked = with_settings(model, eos_token_id=[299, end], min_new_tokens=99)
+    assert call(*asked, *GREEDY)[::2] == (0, "")
+
+
+def test_options_of_a_folder_that_generate_lacks_are_named(model):
+    status, out, err = call(*with_settings(model, min_p=0.1, typical_p=1.0), *GREEDY)
+    assert status == 0 and out.startswith("for")
+    assert re.match(r".*generation_config\.json: generate has no min_p and goes on without", err)
+    assert err.count("\n") == 1
 
 
 # -- R77: bad input --------------------------------------------------------------------------------

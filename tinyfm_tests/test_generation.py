@@ -1,6 +1,7 @@
 """generate() on scripted models: when it stops, what follows an end, its options, bad input."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -55,7 +56,8 @@ def test_of_equally_probable_tokens_the_lowest_id_wins(beams):
 @pytest.mark.parametrize("beams", [1, 2])
 def test_r59_rows_are_padded_after_their_end_and_the_last_end_ends_it(beams):
     model = ends_after({3: 2, 4: 5})
-    made = model.generate(sources(0, 1), num_beams=beams, early_stopping=True, return_scores=True)
+    at_once = {"early_stopping": True} if beams > 1 else {}
+    made = model.generate(sources(0, 1), num_beams=beams, return_scores=True, **at_once)
     best = made.sequences
     assert_array_equal(best, [[1, 7, 2, 0, 0, 0], [1, 7, 7, 7, 7, 2]])
     assert model.steps == (5 if beams == 1 else 6)  # the second beam ends one step later
@@ -69,15 +71,18 @@ def test_r59_rows_are_padded_after_their_end_and_the_last_end_ends_it(beams):
 def test_r59_without_a_padding_token_the_end_token_pads(beams):
     model = ends_after({3: 2, 4: 5})
     model.config.pad_token_id = None
-    made = model.generate(sources(0, 1), num_beams=beams, early_stopping=True)
+    at_once = {"early_stopping": True} if beams > 1 else {}
+    made = model.generate(sources(0, 1), num_beams=beams, **at_once)
     assert_array_equal(made, [[1, 7, 2, 2, 2, 2], [1, 7, 7, 7, 7, 2]])
 
 
 @pytest.mark.parametrize("beams", [1, 2])
 def test_a_model_that_has_diverged_does_not_break_the_search(beams):
-    made = Scripted(lambda *_: np.full(9, np.nan)).generate(
-        sources(1, 2), max_length=4, num_beams=beams, return_scores=True
-    )
+    no_texts = pytest.warns(UserWarning, match="beams found 0 of 1 texts")
+    with no_texts if beams > 1 else nullcontext():
+        made = Scripted(lambda *_: np.full(9, np.nan)).generate(
+            sources(1, 2), max_length=4, num_beams=beams, return_scores=True
+        )
     assert len(made.sequences) == 2
     assert beams == 1 or (made.scores == -np.inf).all()
 
@@ -122,9 +127,7 @@ def test_a_forced_end_wins_over_a_forced_begin_and_a_minimal_length():
 @pytest.mark.parametrize("beams", [1, 2])
 def test_without_an_end_token_nothing_ends_and_no_token_is_forbidden(beams):
     model = Scripted(lambda *_: [0, 0, 0.2, 0.1, 0.7])  # the most probable id is the last one
-    made = model.generate(
-        SOURCE, max_length=5, min_length=9, eos_token_id=-1, num_beams=beams, length_penalty=0.0
-    )
+    made = model.generate(SOURCE, max_length=5, min_length=9, eos_token_id=-1, num_beams=beams)
     assert_array_equal(made, [[START, 4, 4, 4, 4]])
 
 
@@ -225,7 +228,11 @@ def test_a_length_that_is_given_wins_over_both_in_the_config():
         ({"bad_words_ids": [[-1]]}, ValueError, r"bad_words_ids is \[\[-1\]\]"),
         ({"bad_words_ids": [["x"]]}, ValueError, "bad_words_ids is"),
         ({"bad_words_ids": 7}, ValueError, "bad_words_ids is 7"),
-        ({"temperature": -1.0}, ValueError, "temperature is -1.0: it must be between 0 and 1e"),
+        (
+            {"temperature": -1.0},
+            ValueError,
+            "temperature is -1.0: it must be between 0 and 1,000,000",
+        ),
         ({"temperature": np.nan}, ValueError, "temperature is nan: it must be between"),
         ({"temperature": np.inf}, ValueError, "temperature is inf: it must be between"),
         ({"top_k": -1}, ValueError, "top_k is -1: it must be at least 0"),
@@ -247,6 +254,13 @@ def test_a_length_that_is_given_wins_over_both_in_the_config():
             "num_return_sequences is 2: without do_sample it must be at most num_beams, which is 1",
         ),
         ({"pad_token_id": -2}, ValueError, "pad_token_id is -2: it must be at least -1"),
+        ({"eos_token_id": -2}, ValueError, "eos_token_id is -2: it must be an id, -1 for none, or"),
+        ({"eos_token_id": []}, ValueError, r"eos_token_id is \[\]: it must be an id"),
+        ({"eos_token_id": [2, -1]}, ValueError, r"eos_token_id is \[2, -1\]: it must be an id"),
+        ({"eos_token_id": [2, "x"]}, TypeError, "must be a whole number or a list of them"),
+        ({"eos_token_id": True}, TypeError, "eos_token_id is True: it must be a whole number"),
+        ({"seed": -1, "do_sample": True}, ValueError, "seed is -1: it must be a whole number of"),
+        ({"seed": 1.5, "do_sample": True}, ValueError, "seed is 1.5: it must be a whole number"),
         ({"forced_bos_token_id": -1}, ValueError, "forced_bos_token_id is -1"),
         ({"beams": 3}, TypeError, "generate has no option 'beams': it has .*num_beams"),
     ],
@@ -274,6 +288,93 @@ def test_options_that_are_no_wish_to_sample_are_not_pointed_out():
     model.generation_config = {"temperature": 0.7, "top_p": 0.9}
     for option in ({"temperature": 1.0}, {"temperature": 0}, {"top_k": 0}, {"top_k": 50}):
         assert_array_equal(model.generate(SOURCE, **option), [[1, 3, 2]])
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"length_penalty": 2.0}, "length_penalty has no effect, .* no beams: give num_beams"),
+        ({"early_stopping": True}, "early_stopping has no effect, for there are no beams"),
+        (
+            {"min_new_tokens": 5, "max_new_tokens": 4},
+            "min_new_tokens 5 is more than max_new_tokens 4, where generation stops",
+        ),
+    ],
+)
+def test_options_that_are_given_in_vain_are_pointed_out(options, says):
+    with pytest.warns(UserWarning, match=says) as said:
+        toy().generate(SOURCE, **options)
+    assert len(said) == 1 and said[0].filename == __file__
+    if "min_new_tokens" not in options:  # of the folder's own, and with beams, nothing is said
+        toy().generate(SOURCE, num_beams=2, **options)
+        model = toy()
+        model.generation_config = options
+        model.generate(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "options, id",
+    [
+        ({"bad_words_ids": [[3], [3, 99]]}, 99),
+        ({"forced_bos_token_id": 5}, 5),
+        ({"forced_eos_token_id": 6}, 6),
+    ],
+)
+@pytest.mark.parametrize("beams", [1, 2])
+def test_tokens_that_the_vocabulary_lacks_are_named_before_anything_is_generated(
+    options, id, beams
+):
+    model = toy()
+    model.config.vocab_size = 5
+    (name,) = options
+    says = f"{name} has the id {id}, and the vocabulary has 5 tokens, 0 to 4: leave it out"
+    with pytest.raises(ValueError, match=says):
+        model.generate(SOURCE, num_beams=beams, **options)
+    assert not model.begun
+    model.generation_config = options
+    with pytest.raises(ValueError, match=says):
+        model.generate(SOURCE, num_beams=beams)
+    # What ends or pads a sequence may be a token that is never made.
+    model.generation_config = {"eos_token_id": 7, "pad_token_id": 8, "min_new_tokens": 2}
+    assert model.generate(SOURCE, num_beams=beams, max_length=5).shape == (1, 5)
+
+
+# -- several end tokens ----------------------------------------------------------------------------
+
+
+@given(
+    seeds=st.lists(st.integers(0, 500), min_size=1, max_size=4),
+    ends=st.lists(st.sampled_from([EOS, 3, 5]), min_size=1, max_size=4),
+    strategy=st.sampled_from([{}, {"num_beams": 3}, {"do_sample": True, "seed": 1}]),
+    least=st.integers(0, 4),
+)
+def test_each_of_several_tokens_ends_a_sequence_and_none_too_early(seeds, ends, strategy, least):
+    made = random_model().generate(
+        sources(*seeds), max_length=7, eos_token_id=ends, min_new_tokens=least, **strategy
+    )
+    for row in made[:, 1:]:
+        found = [place for place, token in enumerate(row) if token in ends]
+        assert not found or found[0] >= least
+        after = row[found[0] + 1 :] if found else []
+        assert not any(after)  # padding, which this model never says
+        assert found or 0 not in row
+
+
+def test_several_ends_are_one_where_the_others_are_never_said():
+    for options in ({}, {"num_beams": 3}, {"do_sample": True, "seed": 3}, {"min_new_tokens": 3}):
+        one, several = (
+            random_model(eos_token_id=ends).generate(sources(1, 2, 3), max_length=7, **options)
+            for ends in (EOS, [EOS, 99, EOS])
+        )
+        assert_array_equal(several, one)
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_without_a_padding_token_the_first_of_several_ends_pads(beams):
+    model = ends_after({3: 2, 4: 5})
+    model.config.pad_token_id, model.config.eos_token_id = None, [8, EOS]
+    made = model.generate(sources(0, 1), num_beams=beams)
+    assert_array_equal(made, [[1, 7, 2, 8, 8, 8], [1, 7, 7, 7, 7, 2]])
 
 
 def test_a_way_to_choose_that_is_given_wins_over_a_saved_one():

@@ -4,6 +4,7 @@ Every family is a row of FAMILIES: how to make a random model of transformers, i
 """
 
 import warnings
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -233,16 +234,16 @@ def their_generate(family, theirs, ids, mask, **options):
         return theirs.generate(**batch, **FAMILIES[family].options, **options, **output)
 
 
-def length_to_end(row, start, end):
-    """How many of a row's tokens there are up to its end token, which the prompt may hold too."""
-    ends = np.flatnonzero(row[start:] == end)
+def length_to_end(row, start, *end):
+    """How many of a row's tokens there are up to an end token, which the prompt may hold too."""
+    ends = np.flatnonzero(np.isin(row[start:], end))
     return start + ends[0] + 1 if len(ends) else len(row)
 
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_ids_and_scores_equal_those_of_transformers(family, seed, tmp_path, in_float64):
-    """Four sets of options for each of 25 models of a family.
+    """Four sets of options for each of 25 models of a family, many with several end tokens.
 
     What follows an end is not compared: transformers' beams fill up with the end token where the
     padding is 0.
@@ -258,17 +259,26 @@ def test_ids_and_scores_equal_those_of_transformers(family, seed, tmp_path, in_f
         ids, mask = random_batch(rng, FAMILIES[family].side, ours.config)
         start = 1 if ours.is_encoder_decoder else ids.shape[1]
         options = random_changes(rng, start, vocab, end) | random_search(rng)
+        ends = [end, *rng.integers(4, vocab, rng.integers(3)).tolist()]
+        if len(ends) > 1:
+            options["eos_token_id"] = ends
         expected = their_generate(family, theirs, ids, mask, **options)
-        made = ours.generate(ids, mask, return_scores=True, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "min_new_tokens .* is more than max_new_tokens")
+            warnings.filterwarnings("ignore", "beams found")
+            made = ours.generate(ids, mask, return_scores=True, **options)
         sequences = expected.sequences.numpy()
         assert made.sequences.shape == sequences.shape, options
-        lengths = [length_to_end(row, start, end) for row in sequences]
-        for row, other, n in zip(made.sequences, sequences, lengths, strict=True):
+        lengths = [length_to_end(row, start, *ends) for row in sequences]
+        found = np.ones(len(sequences), bool)
+        if options["num_beams"] > 1:  # a dead beam goes on there, with a score of its own
+            scores = expected.sequences_scores.numpy()
+            found = scores > -1e6
+            scores = np.where(found, scores, -np.inf)
+        for row, other, n in compress(zip(made.sequences, sequences, lengths, strict=True), found):
             assert row[:n].tolist() == other[:n].tolist(), options
             assert set(row[n:]) <= {pad}
-        if options["num_beams"] > 1:
-            scores = expected.sequences_scores.numpy()
-        else:
+        if options["num_beams"] == 1:
             logs = torch.stack(expected.logits, 1).log_softmax(-1).numpy()
             scores = np.take_along_axis(logs, sequences[:, start:, None], 2)[:, :, 0]
             for row, n in zip(scores, lengths, strict=True):
@@ -290,6 +300,8 @@ def test_tokens_are_drawn_from_the_probabilities_of_transformers(
     start = 1 if ours.is_encoder_decoder else ids.shape[1]
     end, vocab = ours.config.eos_token_id, ours.config.vocab_size
     options = random_changes(rng, start, vocab, end)
+    if seed % 2:
+        options["eos_token_id"] = [end, int(rng.integers(4, vocab))]
     options |= {
         "do_sample": True,
         "num_return_sequences": 3,
@@ -300,7 +312,9 @@ def test_tokens_are_drawn_from_the_probabilities_of_transformers(
     torch.manual_seed(seed)
     expected = their_generate(family, theirs, ids, mask, **options)
     sequences = expected.sequences.numpy()
-    config = GenerationConfig.of(ours.config, options, ours.generation_config)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "min_new_tokens .* is more than max_new_tokens")
+        config = GenerationConfig.of(ours.config, options, ours.generation_config)
     length = config.max_length or start + config.max_new_tokens
     real = None if ours.is_encoder_decoder else np.repeat(mask == 1, 3, 0)
     changes = processors(config, start, length, real)

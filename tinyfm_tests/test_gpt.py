@@ -1,6 +1,7 @@
 """GPT-1, GPT-2 and GPT-3: values, counts, labels, folders; and beside transformers."""
 
 import dataclasses
+import json
 from functools import partial
 
 import numpy as np
@@ -839,6 +840,39 @@ def test_r70_a_task_is_put_on_a_pretrained_body_and_another_family_is_refused(fa
     other = models.OpenAIGPTModel if family == "GPT2" else models.GPT2Model
     with pytest.raises(InputError, match=r"model_type is '.*', and .* opens"):
         other.from_pretrained(tmp_path)
+
+
+@each_family
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"summary_activation": "tanh"},
+        {"summary_use_proj": False},
+        {"summary_proj_to_labels": False},
+        {"summary_type": "mean"},
+    ],
+)
+def test_r67_another_head_that_chooses_is_refused_by_the_class_that_has_one(
+    family, changes, tmp_path
+):
+    (name,) = changes
+    new(family).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    for head in HEADS[:3]:
+        assert getattr(models, family + head).from_pretrained(tmp_path).config is not None
+    with pytest.raises(InputError, match=rf"config\.json: {name} is .*: the head that chooses has"):
+        getattr(models, f"{family}DoubleHeadsModel").from_pretrained(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes | {name: USUAL[name]}))
+    getattr(models, f"{family}DoubleHeadsModel").from_pretrained(tmp_path)
+
+
+USUAL = {
+    "summary_activation": "",
+    "summary_use_proj": True,
+    "summary_proj_to_labels": True,
+    "summary_type": "cls_index",
+}
 
 
 def test_published_configs_of_gpt_1_lack_most_keys(tmp_path):

@@ -536,6 +536,54 @@ def test_the_model_type_picks_a_class_where_no_architecture_is_named(tmp_path):
         pretrained.load(tmp_path)
 
 
+NATURAL = {
+    "BertConfig": "BertModel",
+    "RobertaConfig": "RobertaModel",
+    "DistilBertConfig": "DistilBertModel",
+    "GPT2Config": "GPT2Model",
+    "OpenAIGPTConfig": "OpenAIGPTModel",
+    "BartConfig": "BartModel",
+    "MarianConfig": "MarianMTModel",
+    "T5Config": "T5ForConditionalGeneration",
+    "MT5Config": "MT5ForConditionalGeneration",
+    "TransformerConfig": "Transformer",
+}
+
+
+@pytest.mark.parametrize("config", NATURAL)
+def test_without_an_architecture_a_folder_is_the_familys_model_without_a_head(
+    config, tmp_path, monkeypatch
+):
+    """As AutoModel of transformers has it; of families that have no such model the first one."""
+    name = NATURAL[config]
+    written = {"model_type": getattr(models, config).model_type}
+    (tmp_path / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    opened = []
+
+    def from_pretrained(cls, folder, dtype):
+        opened.append(cls.__name__)
+
+    monkeypatch.setattr(getattr(models, name), "from_pretrained", classmethod(from_pretrained))
+    pretrained.load(tmp_path)
+    assert opened == [name]
+
+
+def test_only_classes_that_can_be_asked_for_are_opened():
+    own = {
+        cls.__name__
+        for cls in pretrained._classes.values()
+        if cls.__module__.startswith("tinyfm.models")
+    }
+    assert own <= set(models.__all__)
+    assert not issubclass(Toy, Base) and "Base" not in pretrained._classes
+
+
+class Base(PreTrainedModel, base=True):
+    """A base of models with a config of its own."""
+
+    config_class = ToyConfig
+
+
 def test_an_architecture_that_nobody_knows(tmp_path):
     write(tmp_path, toy_file(toy()), architectures=["ToyForSomething"])
     with pytest.raises(InputError, match=r"'ToyForSomething' is not one .*: .*Toy, .*Transformer"):
@@ -575,13 +623,60 @@ def test_damaged_generation_settings_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"num_beams": 0}, {"bad_words_ids": [7]}, {"eos_token_id": [1, 2]}]
+    "settings", [{"num_beams": 0}, {"bad_words_ids": [7]}, {"eos_token_id": [1, "x"]}]
 )
 def test_generation_settings_that_make_no_sense_are_named(settings, tmp_path):
     write(tmp_path, toy_file(toy()))
     (tmp_path / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
     with pytest.raises(InputError, match=rf"generation_config\.json: {next(iter(settings))} is "):
         pretrained.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["generation_config.json", "config.json"])
+def test_options_that_generate_lacks_are_named_once_where_they_would_change_the_text(
+    name, tmp_path
+):
+    foreign = {"min_p": 0.1, "typical_p": 0.9, "suppress_tokens": [3], "num_beam_groups": 2}
+    idle = {"typical_p": 1.0, "min_p": None, "suppress_tokens": [], "guidance_scale": 1}
+    others = {"max_length": 9, "cache_implementation": "static", "output_scores": True}
+    write(tmp_path, toy_file(toy()))
+    path = tmp_path / name
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    path.write_text(json.dumps(before | idle | others), encoding="utf-8")
+    pretrained.load(tmp_path)
+    path.write_text(json.dumps(before | others | foreign), encoding="utf-8")
+    names = "min_p, num_beam_groups, suppress_tokens, typical_p"
+    with pytest.warns(UserWarning, match=rf"{name}: generate has no {names} and goes") as said:
+        pretrained.load(tmp_path)
+    assert len(said) == 1
+
+
+def small_gpt(**ends):
+    sizes = {"vocab_size": 11, "n_positions": 12, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    return models.GPT2LMHeadModel(models.GPT2Config(**sizes, **ends)).eval()
+
+
+@pytest.mark.parametrize("settings", [None, {"top_k": 3}, {"eos_token_id": [7, 4]}])
+def test_several_end_tokens_of_a_folder_all_end_a_text_and_the_config_has_the_first(
+    settings, tmp_path
+):
+    small_gpt().save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8")) | {"eos_token_id": [7, 5]}
+    path.write_text(json.dumps(config), encoding="utf-8")
+    if settings is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    ends = (settings or {}).get("eos_token_id", [7, 5])
+    for folder in (tmp_path, tmp_path / "again"):
+        model = pretrained.load(folder)
+        assert model.config.eos_token_id == 7
+        assert model.generation_config == (settings or {}) | {
+            "eos_token_id": ends, **({} if settings else {"bos_token_id": 50256}),
+        }  # fmt: skip
+        (made,) = model.generate([[1]], max_new_tokens=3, forced_eos_token_id=ends[1])
+        assert made[-1] in ends
+        assert models.GPT2Model.from_pretrained(folder).config.eos_token_id == 7
+        model.save_pretrained(tmp_path / "again")
 
 
 # -- tinyfm's own folders --------------------------------------------------------------------------
@@ -853,12 +948,12 @@ def test_a_full_disk_is_an_oserror_that_names_the_file_and_leaves_the_old_one(tm
         "try:\n"
         "    saved(Path(sys.argv[1]), seed=1)\n"
         "except OSError as error:\n"
-        "    print(error)\n"
+        "    print(error.strerror, error.filename)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
     )
-    assert done.stdout.startswith(f"{tmp_path / 'model.safetensors'}: ")
+    assert done.stdout == f"File too large {tmp_path / 'model.safetensors'}\n"
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -34,6 +34,7 @@ def test_a_python_without_its_sources_is_said(tmp_path, monkeypatch):
     [
         ("one\n\n  two\n", ["one\n\n  two\n"]),
         ("{ a brace\nand more", ["{ a brace\nand more\n"]),
+        ("[1] a note\n[2] another", ["[1] a note\n[2] another\n"]),
         ("\ufeffein Wort\r\nzwei\r\n", ["ein Wort\nzwei\n"]),
         ('{"text": "one\\ntwo"}\n\n{"text": "나", "more": 1}\n', ["one\ntwo", "나"]),
     ],
@@ -51,6 +52,8 @@ def test_a_file_is_one_text_or_lines_of_texts(content, wanted, name, tmp_path):
         ("", "corpus: the file is empty"),
         (" \n\n", "corpus: every line is blank; give a text"),
         ('{"text": "a"}\nb', "corpus:2: not JSON"),
+        ('[{"text": "a"}, {"text": "b"}]', 'corpus: one JSON value and no text; give lines of {"'),
+        ('{\n  "text": "a"\n}', "corpus: one JSON value and no text"),
         ('{"text": "a"}\n[1]', "corpus:2: no JSON object"),
         ('{"text": "a"}\n\n{"txt": "b"}', "corpus:3: no 'text'; every record needs one"),
         ('{"text": 5}', "corpus:1: 'text' is no text"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tinyfm.generation import TextStreamer
+from tinyfm.generation import TextStreamer, continued
 from tinyfm_tests.scripted import EOS, SOURCE, Continuing, Scripted, sources, toy
 
 MARK = "\ufffd"
@@ -71,6 +71,36 @@ def test_the_pieces_of_a_published_kind_of_vocabulary():
 
 def test_ids_to_skip_give_no_text():
     assert streamed([97, 33, 98, 34], skip=[33, 34]) == (["a", "b"], [1, 1, 2, 2])
+
+
+class Words:
+    """Each id is a word, and a space parts two of them, as in GPT-1's vocabulary."""
+
+    def decode(self, ids):
+        return " ".join(chr(i) for i in ids)
+
+
+@given(st.text("ab"), st.text("ab"))
+def test_a_prompt_is_gone_on_with_as_if_both_were_one_text(prompt, text):
+    pieces, before = [], [*map(ord, prompt)]
+    streamer = TextStreamer(Words(), pieces.append, before=before)
+    for _ in range(2):
+        for i in text:
+            streamer(np.array([ord(i)]))
+        streamer.end()
+    whole = Words().decode(before) + "".join(pieces[: len(pieces) // 2])
+    assert whole == Words().decode([*before, *map(ord, text)])
+    assert pieces[: len(pieces) // 2] == pieces[len(pieces) // 2 :]
+    assert continued(Words(), before, [*map(ord, text)]) == "".join(pieces[: len(pieces) // 2])
+
+
+@pytest.mark.parametrize("prompt", [f"a{MARK}", "a€"])
+def test_a_prompt_that_ends_in_a_mark_or_in_half_a_character(prompt):
+    """A mark of the text's own is not written again; half a character is, when it is whole."""
+    data = prompt.encode()
+    assert continued(Bytes(), data, b"b") == "b"
+    assert continued(Bytes(), "a€".encode()[:2], "€".encode()[1:] + b"b") == "€b"
+    assert streamed("€".encode()[1:] + b"b", before="a€".encode()[:2])[0] == ["€", "b"]
 
 
 def test_a_streamer_serves_again_and_knows_nothing_of_the_text_before():

@@ -1,6 +1,7 @@
 """Subword tokenizers: learnt ones, and those of published models."""
 
 import gzip
+import itertools
 import json
 import os
 import shutil
@@ -656,12 +657,22 @@ def test_the_ids_of_a_learnt_bart_vocabulary():
 
 def test_a_learnt_unigram_vocabulary():
     t = Tokenizer.train_unigram(["the them then they there cat, mat."], 99, sentinels=3)
-    assert len(t) == 19 and [t.id_to_token(i) for i in range(3)] == ["<pad>", "</s>", "<unk>"]
+    assert len(t) == 25 and [t.id_to_token(i) for i in range(3)] == ["<pad>", "</s>", "<unk>"]
     assert [t.id_to_token(i) for i in t.sentinels] == [f"<extra_id_{k}>" for k in range(3)]
-    assert t.sentinels == (18, 17, 16)
-    wanted = "▁the m ▁ <unk> , ▁the y . </s>"
+    assert t.sentinels == (24, 23, 22)
+    wanted = "▁them ▁ <unk> , ▁they . </s>"
     assert tokens(t, t.encode("them 漢字, they.")) == wanted.split()
     assert t.decode(t.encode("the cat.").ids) == "the cat."
+
+
+def test_frequent_words_are_pieces_of_a_unigram_vocabulary():
+    """Also where no longer word begins with them, and the rare words' parts are not."""
+    frequent = ["we were in a house", "she is out of a car"]
+    rare = ["".join(letters) for letters in itertools.permutations("pqrst")]
+    t = Tokenizer.train_unigram([*frequent * 200, *rare], 80, sentinels=1)
+    words = [f"▁{word}" for line in frequent for word in line.split() if len(word) > 2]
+    assert None not in map(t.token_to_id, words)
+    assert all(t.decode(t.encode(word).ids) == word for word in [*frequent, *rare])
 
 
 def test_the_size_of_a_unigram_vocabulary():
@@ -885,6 +896,7 @@ def test_the_length_is_that_of_the_table_of_embeddings(kinds, tmp_path):
 
 def test_r77_what_a_folder_lacks_is_named(tmp_path):
     assert error_of(Tokenizer.load, tmp_path).startswith(f"{tmp_path}: holds no tokenizer; give")
+    assert "or encoder.json and vocab.bpe" in error_of(Tokenizer.load, tmp_path)
     assert "holds no tokenizer" in error_of(Tokenizer.load, tmp_path / "nowhere")
     write_bert(tmp_path / "a", ["[PAD]", "[UNK]", "a"])
     message = error_of(Tokenizer.load, tmp_path / "a")

@@ -3,12 +3,14 @@ r"""Train a small GPT on texts, and let it go on with a prompt.
     python -m tinyfm.demos.generate                 learns from the source of your Python's library
     python -m tinyfm.demos.generate --model FOLDER --prompt "class Stack:"
     python -m tinyfm.demos.generate --model FOLDER < lines.txt       (on a terminal: a prompt)
-    python -m tinyfm.demos.generate --model FOLDER --prompt "def " --show-probabilities
+    python -m tinyfm.demos.generate --model FOLDER --prompt "def" --show-probabilities
     python -m tinyfm.demos.generate --corpus FILE --level char
 
 The last tenth of the texts is held out, and every score is taken there. A training replaces what is
 in its folder (--save). Each line of standard input is answered by one line, in which \n is a line
-end, \t a tab, and \\ a backslash; a tab parts several texts (--num-return-sequences).
+end, \t a tab, and \\ a backslash; a tab parts several texts (--num-return-sequences). A space at
+the end of a prompt is left to the model to write, unless its tokens are characters: elsewhere it
+belongs to the next word.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,10 +32,13 @@ from tinyfm.demos.language import (
     add_generation_options,
     can_stream,
     complete,
+    counted,
     encode_prompt,
     generation_options,
     new_model,
     new_tokenizer,
+    note_unknown,
+    open_ended,
     open_model,
     size_options,
     train_model,
@@ -64,7 +70,7 @@ TRAINING = Training(
         "level": lambda value: value in LEVELS,
     },
 )
-PROMPT = "def "  # of the samples, where Python is learnt and no other prompt is given
+PROMPT = "def"  # of the samples, where Python is learnt and no other prompt is given
 SAMPLE = 60  # tokens of a sample
 LOOK = 10_000  # tokens, about, on which a look takes the loss
 
@@ -87,7 +93,7 @@ def new_parser() -> cli.Parser:
     )  # fmt: skip
     work.add_argument(
         "--show-probabilities", action="store_true", help="show for each token how probable it and "
-        "others were, under the options below",
+        "others were, under the options below (of lines of standard input on standard error)",
     )  # fmt: skip
     add_generation_options(parser, max_new_tokens=100, temperature=0.8)
     TRAINING.add_options(parser)
@@ -137,13 +143,19 @@ class Writer:
         """The ids of a prompt; InputError, naming it by `where`, if it does not do."""
         return encode_prompt(self.model, self.tokenizer, text, where)
 
+    def prompt(self, text: str, where: str) -> tuple[str, list[int]]:
+        """A prompt as it is gone on with, and its ids; characters that are not known are noted."""
+        text = open_ended(self.tokenizer, text)
+        note_unknown(self.tokenizer, text, where)
+        return text, self.encode(text, where)
+
     def more(self, ids: Sequence[int], **how: Any) -> list[str]:
         """What follows a prompt; how: see `language.complete`."""
         return complete(self.model, self.tokenizer, ids, **{"options": self.options, **how})
 
     def print_text(self, text: str, where: str) -> None:
         """The text and what follows it, as it is made if there is one; a line between several."""
-        ids = self.encode(text, where)
+        text, ids = self.prompt(text, where)
         if self.show:
             (more,) = self.more(ids, show=print)
             print(f"\n{text}{more}")
@@ -158,7 +170,8 @@ class Writer:
         """One line, a blank one of blanks."""
         found: list[str] = []
         if text.strip():
-            found = self.more(self.encode(text, where), show=print if self.show else None)
+            text, ids = self.prompt(text, where)
+            found = self.more(ids, show=partial(print, file=sys.stderr) if self.show else None)
         print("\t".join((text + more).translate(ESCAPES) for more in found))
 
 
@@ -194,13 +207,19 @@ def train(args: argparse.Namespace, device: str, options: dict[str, Any], say: S
     look = new_look(thinned(blocks(ids, args), args), thinned(tests, args), sample, writer, say)
 
     size = sum(map(len, texts))
-    what = f"{len(texts)} texts of {size:,} characters, {len(ids):,} tokens"
+    what = (
+        f"{counted(len(texts), 'text')} of {counted(size, 'character')}, "
+        f"{counted(len(ids), 'token')}"
+    )
     train_model(TRAINING, args, model, tokenizer, batches, look, say, what)
     with model.evaluating():
         loss = mean_loss(model, tests)
+    scored = np.concatenate([batch["labels"][:, 1:].ravel() for batch in tests])
+    unknown = int((scored == tokenizer.unk_id).sum())
     say(
-        f"{len(held_out)} held-out texts: loss {loss:.3f}, perplexity {perplexity(loss, 1):.2f} of "
-        f"{len(test_ids):,} tokens"
+        f"{counted(len(held_out), 'held-out text')}: loss {loss:.3f}, perplexity "
+        f"{perplexity(loss, 1):.2f} of {counted(len(scored), 'token')}"
+        + (f", {unknown:,} of them characters that are not in the vocabulary" if unknown else "")
     )
     return writer
 
@@ -227,10 +246,12 @@ def thinned(batches: list[Any], args: argparse.Namespace) -> list[Any]:
 
 def new_sample(args: argparse.Namespace, held_out: Sequence[str], writer: Writer) -> list[int]:
     """The ids that the samples go on with: --prompt, or a beginning of what is to be learnt."""
+    tokenizer = writer.tokenizer
     if args.prompt is not None:
-        return writer.encode(args.prompt, "--prompt")
-    begin = PROMPT if args.corpus is None else held_out[0].lstrip()[:20]
-    return writer.encode(begin, "the sample")[: args.context // 2]
+        return writer.encode(open_ended(tokenizer, args.prompt), "--prompt")
+    begin = PROMPT if args.corpus is None else held_out[0].strip()[:20]
+    ids = tokenizer.encode(open_ended(tokenizer, begin)).ids[: args.context // 2]
+    return ids or [tokenizer.eos_id]  # of a blank text
 
 
 def new_look(learnt: list[Any], tests: list[Any], ids: list[int], writer: Writer, say: Say) -> Look:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,14 @@ from tinyfm.backend import to_numpy
 from tinyfm.demos import cli, encoders
 from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
 from tinyfm.errors import InputError
-from tinyfm.generation import GenerationConfig, TextStreamer, probabilities, processors
+from tinyfm.generation import (
+    GenerationConfig,
+    NoTokenLeft,
+    TextStreamer,
+    continued,
+    probabilities,
+    processors,
+)
 from tinyfm.tokenizer import Tokenizer
 
 FAMILIES = (models.GPT2Config.model_type, models.OpenAIGPTConfig.model_type)
@@ -71,7 +80,8 @@ def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.GPT2LMHe
 
 def open_model(folder: str) -> tuple[Any, Tokenizer]:
     """The language model in a folder, a GPT-2 or GPT-1, and its tokenizer; or an InputError."""
-    return encoders.open_model(folder, "LMHeadModel", families=FAMILIES)
+    with notes():
+        return encoders.open_model(folder, "LMHeadModel", families=FAMILIES)
 
 
 def new_optimizer(model: Any) -> optim.AdamW:
@@ -104,12 +114,17 @@ def train_model(
     with training.folder(args, prepare=tokenizer.save) as checkpoint:
         count = sum(p.size for p in model.parameters())
         say(
-            f"{what}, {len(tokenizer)} in the vocabulary, {count:,} parameters, {len(batches)} "
-            f"batches an epoch, {args.steps} steps"
+            f"{what}, {len(tokenizer)} in the vocabulary, {counted(count, 'parameter')}, "
+            f"{counted(len(batches), 'batch', 'batches')} an epoch, {counted(args.steps, 'step')}"
         )
         for note in notes:
             say(note)
         learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
+
+
+def counted(number: int, one: str, more: str | None = None) -> str:
+    """ "1 text", "2,000 texts"."""
+    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
 # -- how tokens are chosen -------------------------------------------------------------------------
@@ -155,7 +170,8 @@ def add_generation_options(
 
 
 def generation_options(args: argparse.Namespace) -> dict[str, Any]:
-    """What `model.generate` is to be told; those left out are the model's own.
+    """What `model.generate` is to be told; those left out are the model's own, but for what --help
+    says a default of: how many texts, how long, drawn or searched for.
 
     InputError: an option out of its range, or two that contradict each other.
     """
@@ -184,12 +200,13 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
         options |= {"do_sample": temperature != 0, "num_beams": 1, **given}
         if temperature != 0:
             options["temperature"] = temperature
+    options.setdefault("num_return_sequences", 1)
     if options.get("min_new_tokens", 0) > args.max_new_tokens:
         raise InputError(
             f"--min-new-tokens {args.min_new_tokens} is more than --max-new-tokens "
             f"{args.max_new_tokens}"
         )
-    wanted = options.get("num_return_sequences", 1)
+    wanted = options["num_return_sequences"]
     if not options["do_sample"] and wanted > beams:
         raise InputError(
             f"--num-return-sequences {wanted}: there are so many with --beams {wanted} or a "
@@ -211,6 +228,33 @@ def _refuse(given: dict[str, Any], names: Sequence[str], why: str) -> None:
 
 
 # -- going on with a text --------------------------------------------------------------------------
+
+
+@contextmanager
+def notes() -> Iterator[None]:
+    """What the library warns of meanwhile, as lines on standard error."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for warning in said:
+        print(warning.message, file=sys.stderr)
+
+
+def open_ended(tokenizer: Tokenizer, text: str) -> str:
+    """A prompt without a space at its end, where the space is no token of its own.
+
+    It belongs to the next word's token, and a model that has read it alone has seen no such text.
+    """
+    return text if tokenizer.token_to_id(" ") is not None else text.removesuffix(" ")
+
+
+def note_unknown(tokenizer: Tokenizer, text: str, where: str) -> None:
+    """Name the characters that the vocabulary lacks, on standard error: the model sees <unk>."""
+    unknown = tokenizer.unk_id
+    if unknown is None or unknown not in tokenizer.encode(text).ids:
+        return
+    found = [c for c in dict.fromkeys(text) if unknown in tokenizer.encode(c).ids]
+    print(f"{where}: the model does not know {', '.join(map(repr, found))}", file=sys.stderr)
 
 
 def encode_prompt(model: Any, tokenizer: Tokenizer, text: str, where: str) -> list[int]:
@@ -241,31 +285,60 @@ def complete(
     show: Write | None = None,
     seed: int | None = None,
 ) -> list[str]:
-    """The texts that follow ids, without their special tokens: num_return_sequences of them.
+    """The texts that follow ids, without their special tokens: num_return_sequences of them, or as
+    many as there are under the options.
 
     options: as of `generation_options`.
     write: gets the pieces of the text as they are made; of several texts, and of beams, none.
     show: gets a line for each step: the token, and what else was probable.  Not with several.
     seed: of what is drawn; without one it comes from the one generator.
 
-    A text that stops for lack of the model's positions is noted on standard error.
+    A text that stops for lack of the model's positions, and missing texts, are noted on standard
+    error.  InputError: the options, or those of the model's folder, leave no token to go on with.
     """
     limit, wanted = model.position_limit(), len(ids) + options["max_new_tokens"]
     room = min(wanted, limit) - len(ids)
-    options = options | {"max_new_tokens": room}
-    options["min_new_tokens"] = min(options.get("min_new_tokens", 0), room)
+    least = GenerationConfig.of(model.config, options, model.generation_config).min_new_tokens
+    options = options | {"max_new_tokens": room, "min_new_tokens": min(least, room)}
     listeners: dict[str, Any] = {}
     if show is not None:
         steps = _Steps(model, tokenizer, ids, options, show)
         listeners = {"streamer": steps, "on_step": steps.note}
     elif write is not None and can_stream(options):
-        listeners = {"streamer": TextStreamer(tokenizer, write, skip=tokenizer.special_ids)}
-    prompt = np.array([ids])
-    # All ones: an end token in the prompt parts texts there and is no padding.
-    made = model.generate(prompt, np.ones_like(prompt), seed=seed, **options, **listeners)
+        skip = tokenizer.special_ids
+        listeners = {"streamer": TextStreamer(tokenizer, write, skip=skip, before=ids)}
+    made = _generated(model, ids, options, seed, listeners)
     if made.shape[1] == limit < wanted:
         print(f"the text stops at the {limit} tokens that the model takes", file=sys.stderr)
-    return [tokenizer.decode(row) for row in made[:, len(ids) :]]
+    return [continued(tokenizer, ids, row) for row in made[:, len(ids) :].tolist()]
+
+
+def _generated(
+    model: Any,
+    ids: Sequence[int],
+    options: dict[str, Any],
+    seed: int | None,
+    listeners: dict[str, Any],
+) -> np.ndarray:
+    """The sequences that there are; an InputError if there is none."""
+    prompt = np.array([ids])
+    beams = options.get("num_beams", 1) > 1 and options["max_new_tokens"] > 0
+    # All ones: an end token in the prompt parts texts there and is no padding.
+    how = {"seed": seed, "return_scores": beams, **options, **listeners}
+    try:
+        with notes():
+            made = model.generate(prompt, np.ones_like(prompt), **how)
+            if not beams:
+                return made
+            if not (found := made.scores > -np.inf).any():
+                raise NoTokenLeft
+            return made.sequences[found]
+    except NoTokenLeft as error:
+        raise InputError(
+            "the options forbid every token with which the text could go on; give a larger "
+            "--no-repeat-ngram-size or a smaller --min-new-tokens, or take bad_words_ids out of "
+            "the model's generation_config.json"
+        ) from error
 
 
 # A text in one line, as an answer to a line of standard input.
@@ -275,6 +348,27 @@ ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 def can_stream(options: dict[str, Any]) -> bool:
     """Whether there is one text, whose tokens stay."""
     return options.get("num_return_sequences", 1) == 1 and options.get("num_beams", 1) == 1
+
+
+def _letters_of_bytes() -> dict[str, int]:
+    """The byte that each letter of a byte-level vocabulary stands for: for itself, where it can be
+    seen; the others have letters from 256 on."""
+    seen = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(i): i for i in seen} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+BYTES = _letters_of_bytes()
+
+
+def token_name(tokenizer: Tokenizer, token: int) -> str:
+    """The token's text in quotes, with parts of characters by their bytes; or its name, where it
+    has no text."""
+    text, name = tokenizer.decode([token]), str(tokenizer.id_to_token(token))
+    if "\ufffd" in text and BYTES.keys() >= {*name}:
+        data = bytes(BYTES[letter] for letter in name)
+        return f"'{data.decode('utf-8', errors='backslashreplace')}'"
+    return repr(text) if text else name
 
 
 class _Steps:
@@ -306,16 +400,10 @@ class _Steps:
     def __call__(self, ids: np.ndarray) -> None:
         (new,) = (int(i) for i in ids)
         best = [i for i in np.argsort(-self.weights, kind="stable")[:SHOWN] if self.weights[i] > 0]
-        others = "  ".join(f"{self._name(i)} {self.weights[i]:.3f}" for i in best)
-        self.show(f"{self._name(new):20} {self.weights[new]:.3f}  of  {others}")
+        others = "  ".join(f"{token_name(self.tokenizer, i)} {self.weights[i]:.3f}" for i in best)
+        name = token_name(self.tokenizer, new)
+        self.show(f"{name:20} {self.weights[new]:.3f}  of  {others}")
         self.ids.append(new)
 
     def end(self) -> None:
         """Nothing is held back."""
-
-    def _name(self, token: int) -> str:
-        """The token's text in quotes; its name, where it is no text by itself."""
-        text = self.tokenizer.decode([token])
-        if text and "\ufffd" not in text:
-            return repr(text)
-        return str(self.tokenizer.id_to_token(token))

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sysconfig
 from collections.abc import Sequence
@@ -41,15 +42,32 @@ def standard_library() -> list[str]:
 def read(path: str | Path) -> list[str]:
     """The documents of a file: one a line, if the first is a JSON object; else the whole is one.
 
-    InputError names the file, and the line that is no {"text": ...} or whose text is blank.
+    InputError names the file, and the line that is no {"text": ...} or whose text is blank; a file
+    that is JSON as a whole is no text either.
     """
     lines = numbered_lines(path)
     if not lines:
         raise InputError(f"{path}: every line is blank; give a text to learn from")
     if not is_json(lines[0][1]):
-        return ["\n".join(read_lines(path)) + "\n"]
+        document = "\n".join(read_lines(path)) + "\n"
+        if is_whole_json(document):
+            raise InputError(
+                f'{path}: one JSON value and no text; give lines of {{"text": ...}}, each whole'
+            )
+        return [document]
     rows = ((json_object(line, place), place) for place, line in lines)
     return [text(field(row, "text", place), "text", place) for row, place in rows]
+
+
+def is_whole_json(document: str) -> bool:
+    """Whether a file is one list or object of JSON, such as a data set on several lines."""
+    if not document.lstrip().startswith(("[", "{")):
+        return False
+    try:
+        json.loads(document)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def split(documents: Sequence[str]) -> tuple[list[str], list[str]]:

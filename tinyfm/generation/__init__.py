@@ -14,7 +14,7 @@ streaming.py prints them as they come, and mixin.py puts a model under all of it
 """
 
 from tinyfm.generation.mixin import DEFAULT_NEW_TOKENS, GenerationMixin, Streamer
-from tinyfm.generation.options import GenerationConfig
+from tinyfm.generation.options import GenerationConfig, foreign_options
 from tinyfm.generation.processors import (
     Processor,
     never,
@@ -26,6 +26,7 @@ from tinyfm.generation.processors import (
 )
 from tinyfm.generation.searches import (
     GenerationOutput,
+    NoTokenLeft,
     beam_search,
     largest,
     most_probable,
@@ -33,17 +34,20 @@ from tinyfm.generation.searches import (
     sampled,
     search_by_token,
 )
-from tinyfm.generation.streaming import TextStreamer
+from tinyfm.generation.streaming import TextStreamer, continued
 
 __all__ = [
     "DEFAULT_NEW_TOKENS",
     "GenerationConfig",
     "GenerationMixin",
     "GenerationOutput",
+    "NoTokenLeft",
     "Processor",
     "Streamer",
     "TextStreamer",
     "beam_search",
+    "continued",
+    "foreign_options",
     "largest",
     "most_probable",
     "never",

@@ -107,15 +107,17 @@ class GenerationMixin:
         The model works in evaluation mode, records no graph, and has its own mode afterwards.
 
         ValueError: an empty prompt without a begin token, one that is padded on the right or longer
-        than the model's positions, options that contradict each other or leave no token.
+        than the model's positions, options that contradict each other.  NoTokenLeft, which is one:
+        a row has no token to go on with; of beams that find too few texts a warning tells.
         """
+        _check_seed(seed)
         config = GenerationConfig.of(self.config, options, self.generation_config)
         if streamer is not None and config.num_beams > 1:
             raise ValueError("streamer: beams have no token that stays; leave num_beams out")
         ids = _checked(input_ids)
         mask = _padding_mask(ids, attention_mask, config)
         if config.pad_token_id < 0:
-            config = replace(config, pad_token_id=config.eos_token_id)
+            config = replace(config, pad_token_id=next(iter(config.ends), -1))
         repeats = config.num_return_sequences if config.do_sample else config.num_beams
         if self.is_encoder_decoder:
             for name in ("decoder_start_token_id", "pad_token_id"):
@@ -201,13 +203,20 @@ def _checked(input_ids: Any) -> np.ndarray:
     return ids.astype(np.int64)
 
 
+def _check_seed(seed: Any) -> None:
+    """ValueError: no seed of a random generator."""
+    whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if seed is not None and not (whole and seed >= 0):
+        raise ValueError(f"seed is {seed!r}: it must be a whole number of at least 0")
+
+
 def _padding_mask(ids: np.ndarray, mask: Any, options: GenerationConfig) -> np.ndarray | None:
     """Which of the input's tokens are no padding, (B, S) bool; None: all of them.
 
     Without a mask it is told from the padding token, unless this is the end token too, which may
     stand in a text; what looks like padding then gets a warning.
     """
-    pad, eos = options.pad_token_id, options.eos_token_id
+    pad = options.pad_token_id
     if isinstance(mask, Mask):
         mask = np.ones(ids.shape) if mask.keys is None else mask.keys
     if mask is not None:
@@ -215,16 +224,16 @@ def _padding_mask(ids: np.ndarray, mask: Any, options: GenerationConfig) -> np.n
         if real.shape != ids.shape:
             raise ValueError(f"attention_mask is {real.shape}, and input_ids are {ids.shape}")
         return None if real.all() else real
-    if pad >= 0 and pad != eos:
+    if pad >= 0 and pad not in options.ends:
         real = ids != pad
         return None if real.all() else real
-    ends = ids == eos
+    ends = np.isin(ids, options.ends)
     if ends.size and (
         ends[:, -1].any() or ends[:, :2].all(1).any() or len({*ends[:, 0].tolist()}) > 1
     ):
         warnings.warn(
-            f"input_ids begin or end with the end token {eos}, which is the padding token too; if "
-            "it is padding there, give an attention_mask",
+            f"input_ids begin or end with the end token {ids[ends][0]}, which is the padding token "
+            "too; if it is padding there, give an attention_mask",
             stacklevel=3,
         )
     return None

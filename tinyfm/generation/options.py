@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
@@ -13,6 +13,17 @@ IDS = {"bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"}
 # What only sampling looks at, each with the values that are no wish to sample: those that change
 # nothing, the default, and for the temperature the one that asks for the most probable token.
 SAMPLING: dict[str, tuple[float, ...]] = {"temperature": (0, 1), "top_k": (0, 50), "top_p": (1,)}
+BEAMS: dict[str, tuple[float, ...]] = {"length_penalty": (1,), "early_stopping": (False,)}
+# What transformers has besides and would make another text of; of the first four the value 1 does
+# nothing, and of all no value, 0 or an empty one.
+AT_ONE = ("encoder_repetition_penalty", "guidance_scale", "num_beam_groups", "typical_p")
+FOREIGN = {
+    *AT_ONE, "begin_suppress_tokens", "constraints", "diversity_penalty", "dola_layers",
+    "encoder_no_repeat_ngram_size", "epsilon_cutoff", "eta_cutoff",
+    "exponential_decay_length_penalty", "force_words_ids", "forced_decoder_ids", "max_time",
+    "min_p", "penalty_alpha", "remove_invalid_values", "renormalize_logits", "sequence_bias",
+    "stop_strings", "suppress_tokens", "token_healing", "top_h", "watermarking_config",
+}  # fmt: skip
 
 
 def _count(default: int | None, least: int) -> Any:
@@ -47,8 +58,8 @@ class GenerationConfig:
     early_stopping: when beams stop, see `beam_search`.
     num_return_sequences: how many sequences come back for each input: of the finished beams the
         best first, or as many samples.
-    eos_token_id, pad_token_id: what ends a sequence (-1: nothing does) and what follows its end
-        (-1: the end token).
+    eos_token_id, pad_token_id: what ends a sequence (-1: nothing does; a list: each of its ids)
+        and what follows its end (-1: the end token, of several the first).
     bos_token_id: what an empty prompt begins with (-1: not known, an error).
     decoder_start_token_id: what an encoder-decoder model's sequence begins with (-1: an error).
     bad_words_ids: lists of ids that never come one after the other.
@@ -61,17 +72,17 @@ class GenerationConfig:
     min_length: int = _count(0, least=0)
     min_new_tokens: int = _count(0, least=0)
     do_sample: bool = False
-    temperature: float = _between(1.0, 0, 1e6)
+    temperature: float = _between(1.0, 0, 1_000_000)
     top_k: int = _count(50, least=0)
     top_p: float = _between(1.0, 0, 1, open_low=True)
-    repetition_penalty: float = _between(1.0, 0, 1e6, open_low=True)
+    repetition_penalty: float = _between(1.0, 0, 1_000_000, open_low=True)
     no_repeat_ngram_size: int = _count(0, least=0)
     num_beams: int = _count(1, least=1)
     length_penalty: float = _between(1.0, -100, 100)  # or powers overflow
     early_stopping: bool | str = False
     num_return_sequences: int = _count(1, least=1)
     bos_token_id: int = _count(-1, least=-1)
-    eos_token_id: int = _count(-1, least=-1)
+    eos_token_id: int | Sequence[int] = -1
     pad_token_id: int = _count(-1, least=-1)
     decoder_start_token_id: int = _count(-1, least=-1)
     bad_words_ids: Sequence[Sequence[int]] = ()
@@ -89,6 +100,7 @@ class GenerationConfig:
                 raise TypeError(f"{name} is {value!r}: it must be a whole number")
             if value < least:
                 raise ValueError(f"{name} is {value}: it must be at least {least}")
+        _check_ends(self.eos_token_id)
         words = self.bad_words_ids
         if not isinstance(words, list | tuple) or not all(map(_is_word, words)):
             raise ValueError(f"bad_words_ids is {words!r}: it must hold lists of ids, none empty")
@@ -108,6 +120,13 @@ class GenerationConfig:
                 f"be at most num_beams, which is {self.num_beams}"
             )
 
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a sequence, each once; none: it goes on to its full length."""
+        given = self.eos_token_id
+        ids = (given,) if isinstance(given, int | np.integer) else given
+        return tuple(dict.fromkeys(int(i) for i in ids if i != -1))
+
     @classmethod
     def of(cls, config: Any, options: dict[str, Any], saved: dict[str, Any] | None = None) -> Self:
         """The given options; those left out (or None) from what was saved with the model.
@@ -118,7 +137,10 @@ class GenerationConfig:
         A length that is given stands alone: the other one that was saved takes no part; and so do
         saved ways to choose tokens where another one is given.
 
-        A warning names an option of sampling that is given where nothing is sampled.
+        A warning names an option that is given in vain: one of sampling where nothing is sampled,
+        one of beams where there are none, a least number of new tokens above the most.
+
+        ValueError: a token to be forced or forbidden that the model's vocabulary has not.
         """
         saved = saved or {}
         names = {entry.name for entry in fields(cls)}
@@ -138,21 +160,67 @@ class GenerationConfig:
         for name in left_out & (IDS - saved.keys()) if saved else left_out:
             found[name] = getattr(config, name, None)
         made = cls(**given, **{name: value for name, value in found.items() if value is not None})
-        vain = {name for name in given.keys() & SAMPLING if given[name] not in SAMPLING[name]}
-        if vain and not made.do_sample:
-            remedy = "leave num_beams out and give" if made.num_beams > 1 else "give"
-            warnings.warn(
-                f"{min(vain)} has no effect, for nothing is sampled: {remedy} do_sample=True",
-                stacklevel=3,
-            )
+        if (size := getattr(config, "vocab_size", None)) is not None:
+            made._check_vocabulary(size)
+        for reason in made._vain(given):
+            warnings.warn(reason, stacklevel=3)
         return made
+
+    def _check_vocabulary(self, size: int) -> None:
+        """ValueError: an id to be forced or forbidden is outside the vocabulary."""
+        forced = ("forced_bos_token_id", "forced_eos_token_id")
+        named = {name: [i] for name in forced if (i := getattr(self, name)) is not None}
+        named["bad_words_ids"] = [i for word in self.bad_words_ids for i in word]
+        for name, ids in named.items():
+            if ids and max(ids) >= size:
+                raise ValueError(
+                    f"{name} has the id {max(ids)}, and the vocabulary has {size} tokens, 0 to "
+                    f"{size - 1}: leave it out"
+                )
+
+    def _vain(self, given: dict[str, Any]) -> Iterator[str]:
+        """What is to be said of given options that have no effect."""
+
+        def wanted(neutral: dict[str, tuple[float, ...]]) -> set[str]:
+            return {name for name in given.keys() & neutral if given[name] not in neutral[name]}
+
+        if not self.do_sample and (names := wanted(SAMPLING)):
+            remedy = "leave num_beams out and give" if self.num_beams > 1 else "give"
+            yield f"{min(names)} has no effect, for nothing is sampled: {remedy} do_sample=True"
+        if self.num_beams == 1 and (names := wanted(BEAMS)):
+            yield f"{min(names)} has no effect, for there are no beams: give num_beams"
+        most = self.max_new_tokens
+        if given.get("min_new_tokens") and most is not None and self.min_new_tokens > most:
+            yield (
+                f"min_new_tokens {self.min_new_tokens} is more than max_new_tokens {most}, where "
+                "generation stops: give a smaller one"
+            )
+
+
+def foreign_options(saved: dict[str, Any]) -> list[str]:
+    """The names in a generation_config.json, or a config.json, of options that would change the
+    text and that `generate` does not have."""
+    return sorted(
+        name
+        for name in FOREIGN
+        if (value := saved.get(name)) and not (value == 1 and name in AT_ONE)
+    )
 
 
 def _check_range(name: str, value: Any, low: float, high: float, open_low: bool) -> None:
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if not number or not (low < value <= high or (value == low and not open_low)):
-        words = f"above {low} and at most {high:g}" if open_low else f"between {low} and {high:g}"
+        words = f"above {low} and at most {high:,}" if open_low else f"between {low} and {high:,}"
         raise ValueError(f"{name} is {value!r}: it must be {words}")
+
+
+def _check_ends(given: Any) -> None:
+    """An error unless it is an id, -1, or a list of ids."""
+    ids = given if isinstance(given, list | tuple) else [given]
+    if any(isinstance(i, bool) or not isinstance(i, int | np.integer) for i in ids):
+        raise TypeError(f"eos_token_id is {given!r}: it must be a whole number or a list of them")
+    if not ids or min(ids) < (-1 if ids is not given else 0):
+        raise ValueError(f"eos_token_id is {given!r}: it must be an id, -1 for none, or ids")
 
 
 def _is_word(word: Any) -> bool:

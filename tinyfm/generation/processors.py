@@ -55,14 +55,15 @@ def no_ngram_twice(size: int) -> Processor:
     return process
 
 
-def no_end_before(length: int, eos: int) -> Processor:
-    """Sequences shorter than `length` do not end."""
+def no_end_before(length: int, ends: Sequence[int]) -> Processor:
+    """Sequences shorter than `length` do not take one of the tokens that end them."""
 
     def process(ids: np.ndarray, scores: Array) -> Array:
-        if ids.shape[1] >= length or eos >= scores.shape[1]:
+        if ids.shape[1] >= length:
             return scores
         scores = scores.copy()
-        scores[:, eos] = -np.inf
+        for end in ends:
+            scores[:, end : end + 1] = -np.inf  # none, where the vocabulary lacks it
         return scores
 
     return process
@@ -107,12 +108,13 @@ def processors(
         made.append(repeated_less(options.repetition_penalty, real))
     if options.no_repeat_ngram_size:
         made.append(no_ngram_twice(options.no_repeat_ngram_size))
-    if words := [word for word in options.bad_words_ids if list(word) != [options.eos_token_id]]:
+    ends = [[end] for end in options.ends]
+    if words := [word for word in options.bad_words_ids if list(word) not in ends]:
         made.append(never(words))
     new = options.min_new_tokens
     least = prompt_length + new if new else options.min_length
-    if least > prompt_length and options.eos_token_id >= 0:
-        made.append(no_end_before(least, options.eos_token_id))
+    if least > prompt_length and options.ends:
+        made.append(no_end_before(least, options.ends))
     if options.forced_bos_token_id is not None:
         made.append(only(options.forced_bos_token_id, 1))
     if options.forced_eos_token_id is not None:

@@ -7,6 +7,7 @@ ids (R, n), of which number i continues number rows[i] of the call before (None:
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,10 @@ class GenerationOutput(NamedTuple):
 
     sequences: np.ndarray
     scores: np.ndarray
+
+
+class NoTokenLeft(ValueError):
+    """The options forbid every token with which a sequence could go on."""
 
 
 # -- one sequence a row ----------------------------------------------------------------------------
@@ -96,7 +101,7 @@ def search_by_token(
         made without with_scores.
     streamer: gets the new tokens (R,) of each step.
 
-    ValueError: the changes leave no token for a row.  (transformers then takes token 0.)
+    NoTokenLeft: the changes leave no token for a row.  (transformers then takes token 0.)
     """
     made = np.empty((len(prompt), max(length, prompt.shape[1])), np.int64)
     made[:, : prompt.shape[1]] = prompt
@@ -107,7 +112,7 @@ def search_by_token(
             choices = change(ids, choices)
         best = choose(choices)
         if changes and (stuck := running & (_taken(choices, best) == -np.inf)).any():
-            raise ValueError(
+            raise NoTokenLeft(
                 f"row {stuck.argmax()} has no token left after {ids.shape[1]}: "
                 "no_repeat_ngram_size, bad_words_ids and minimal lengths forbid all, loosen them"
             )
@@ -117,7 +122,7 @@ def search_by_token(
         new = np.where(running, best, options.pad_token_id)
         made[:, ids.shape[1]] = new
         ids = made[:, : ids.shape[1] + 1]
-        running = running & (best != options.eos_token_id)
+        running = running & ~np.isin(best, options.ends)
         if streamer is not None:
             streamer(new)
     return GenerationOutput(ids.copy(), np.concatenate(scores, 1))
@@ -164,8 +169,9 @@ def beam_search(
     """The num_return_sequences best finished sequences that num_beams running ones lead to.
 
     prompt (R, P): num_beams = K equal rows for each input.  At each step the best 2 K continuations
-    of an input's K sequences are looked at, of which at least K do not end.  Those among the best K
-    that end (with the end token or at the length) are finished; the best K that do not end run on.
+    of an input's K sequences are looked at (with N > 1 end tokens the best (1 + N) K), of which at
+    least K do not end.  Those among the best K that end (with an end token or at the length) are
+    finished; the best K that do not end run on.
     A finished sequence's score is the sum of its log-probabilities divided by L ** length_penalty,
     L its new tokens, the end token included; the best K are kept.  An input's search is over when
     K have finished and, by early_stopping,
@@ -176,7 +182,8 @@ def beam_search(
     This is what transformers does (5.24) but for two things.  What follows an end is padding, also
     where pad_token_id is 0, which transformers takes for "none given" and puts the end token.  And
     a beam that has nothing to go on with is dead, where theirs runs on with -1e9: when fewer
-    sequences exist than are asked for, the missing ones are the prompt alone with a score of -inf.
+    sequences exist than are asked for, the missing ones are the prompt alone with a score of -inf,
+    and a warning says so.
     Log-probabilities have the logits' dtype; of equal ones the lower beam, then the lower id wins.
     """
     beams, penalty = options.num_beams, options.length_penalty
@@ -192,12 +199,13 @@ def beam_search(
         for change in changes:
             scores = change(ids, scores)
         scores = scores + array_module(scores).asarray(totals.reshape(-1, 1), scores.dtype)
-        values, places = largest(scores.reshape(count, -1), 2 * beams)
+        looked_at = min(max(2, 1 + len(options.ends)), scores.shape[1]) * beams
+        values, places = largest(scores.reshape(count, -1), looked_at)
         beam, tokens = np.divmod(places, scores.shape[1])
         rows = first_row + beam
-        longer = np.append(ids[rows], tokens[:, :, None], 2)  # (count, 2 K, n + 1)
+        longer = np.append(ids[rows], tokens[:, :, None], 2)  # (count, 2 K or more, n + 1)
         new = longer.shape[2] - prompt_length
-        ends = (tokens == options.eos_token_id) | (longer.shape[2] == length)
+        ends = np.isin(tokens, options.ends) | (longer.shape[2] == length)
 
         done = ends & searching[:, None] & (values > -np.inf)
         for i, j in np.argwhere(done[:, :beams]):
@@ -213,6 +221,13 @@ def beam_search(
         searching &= best > [f.worst for f in finished]
         if options.early_stopping is True:
             searching &= [not f.full for f in finished]
+    wanted, found = options.num_return_sequences, min((len(f.best) for f in finished), default=0)
+    if count and length > prompt_length and found < wanted:
+        warnings.warn(
+            f"beams found {found} of {wanted} texts: the options leave no more; ask for fewer, or "
+            "loosen what forbids tokens",
+            stacklevel=3,
+        )
     return _best(finished, prompt, options)
 
 

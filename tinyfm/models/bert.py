@@ -268,7 +268,7 @@ class MaskedLMHead(nn.Module):
         return loss, len(rows)
 
 
-class WithBody(PreTrainedModel):
+class WithBody(PreTrainedModel, base=True):
     """A model with the body `bert`, and a head that a subclass puts on it.
 
     pooled: the head looks at the pooled vector, and not at those of all positions.

@@ -56,6 +56,11 @@ class GPT2Config(ClassifierConfig):
     embd_pdrop: float = 0.1
     attn_pdrop: float = 0.1
     summary_first_dropout: float = 0.1  # before the head that chooses
+    # Other heads than the published one, which that head's class refuses.
+    summary_type: str = "cls_index"
+    summary_use_proj: bool = True
+    summary_proj_to_labels: bool = True
+    summary_activation: str | None = None
     both_orders: bool = False  # two texts are read in both orders, and the vectors added
     layer_norm_epsilon: float = 1e-5
     initializer_range: float = 0.02
@@ -302,7 +307,7 @@ def _real(attention_mask: Any) -> np.ndarray | None:
     return None if keys is None else host(keys) != 0
 
 
-class WithBody(PreTrainedModel):
+class WithBody(PreTrainedModel, base=True):
     """A model with the body `transformer` and a head that a subclass puts on it.
 
     Calls take what GPT2Model takes, and labels; with these the result has .loss and .num_labels.
@@ -467,9 +472,22 @@ class GPT2ForSequenceClassification(WithBody):
 
 
 class ChoiceHead(nn.Module):
-    """A score for the vector at one position of each text."""
+    """A score for the vector at one position of each text: the published head.
+
+    ValueError: the config asks for another one, with an activation or without the matrix.
+    """
 
     def __init__(self, config: Any) -> None:
+        usual = {
+            "summary_type": "cls_index",
+            "summary_use_proj": True,
+            "summary_proj_to_labels": True,
+            "summary_activation": None,
+        }
+        for name, value in usual.items():
+            given = getattr(config, name)
+            if given != value and (given or value):  # None and "" are both no activation
+                raise ValueError(f"{name} is {given!r}: the head that chooses has {value!r} only")
         self.dropout = nn.Dropout(config.summary_first_dropout)
         self.summary = nn.Linear(config.n_embd, 1, init=nn.normal(config.initializer_range))
 

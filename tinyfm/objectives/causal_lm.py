@@ -34,25 +34,39 @@ def shifted(labels: npt.ArrayLike) -> npt.NDArray[Any]:
 
 
 def pack(
-    documents: Iterable[Sequence[int]], block: int, end_id: int, remainder: str = "drop"
+    documents: Iterable[Sequence[int]],
+    block: int,
+    end_id: int,
+    remainder: str = "drop",
+    rest: Sequence[int] = (),
 ) -> Any:
     """Documents one after the other, an end token after each, cut into blocks without padding.
 
     Returns (N, block) int64; what does not fill a block is dropped, or with remainder="carry"
-    returned as well, (R,) with R < block, to begin the next call's documents with.  Positions are
-    not reset and there is no mask between documents (GPT-2 and GPT-3).
+    returned as well, (R,) with R < block, for the next call to begin with: its `rest`, which stands
+    before the documents as it is.  Packed in pieces, documents give the blocks that they give at
+    once.  Positions are not reset and there is no mask between documents (GPT-2 and GPT-3).
 
-    ValueError: block below 2, of which no token could be predicted.
+    ValueError: block below 2, of which no token could be predicted.  TypeError: ids that are no
+    whole numbers.
     """
     if remainder not in ("drop", "carry"):
         raise ValueError(f"remainder is {remainder!r}: it must be 'drop' or 'carry'")
     if block < 2:
         raise ValueError(f"block is {block}: it must be at least 2")
-    parts = [np.append(np.asarray(ids, np.int64), end_id) for ids in documents]
-    stream = np.concatenate([np.zeros(0, np.int64), *parts])
+    parts = [np.append(_whole(ids), end_id) for ids in documents]
+    stream = np.concatenate([_whole(rest), *parts])
     whole = len(stream) // block * block
     blocks = stream[:whole].reshape(-1, block)
     return blocks if remainder == "drop" else (blocks, stream[whole:])
+
+
+def _whole(ids: npt.ArrayLike) -> Ids:
+    """Token ids (L,), or a TypeError."""
+    given = np.asarray(ids)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"the ids are {given.dtype}: token ids are whole numbers")
+    return given.astype(np.int64)
 
 
 def windows(ids: npt.ArrayLike, block: int) -> tuple[Ids, Ids]:
@@ -61,9 +75,11 @@ def windows(ids: npt.ArrayLike, block: int) -> tuple[Ids, Ids]:
     ids (L,) -> inputs, targets (L - block, block), views: the targets are shifted already, for
     loops that sample from one long text, and are no labels of a model, which shifts by itself.
 
-    ValueError: fewer than block + 1 tokens.
+    ValueError: fewer than block + 1 tokens, or block below 1.
     """
     ids = np.asarray(ids)
+    if block < 1:
+        raise ValueError(f"block is {block}: it must be at least 1")
     if len(ids) <= block:
         raise ValueError(
             f"{len(ids)} tokens are too few for a block of {block}, which needs {block + 1}; give "
@@ -95,12 +111,14 @@ def chat_parts(messages: Iterable[Mapping[str, str]]) -> Iterator[tuple[str, boo
     r"""A conversation in pieces of text, each with whether the assistant says it.
 
     "User: What is it?\n", "Assistant:", " A question.", and so on; an end token follows each piece
-    of the assistant.  ValueError: another role.
+    of the assistant.  ValueError: another role.  TypeError: a content that is no text.
     """
     for message in messages:
         role, content = message["role"], message["content"]
         if role not in ROLES:
             raise ValueError(f"role {role!r} is unknown: use one of {', '.join(ROLES)}")
+        if not isinstance(content, str):
+            raise TypeError(f"the content of a message is {content!r}: it must be a text")
         if role == "assistant":
             yield "Assistant:", False
             yield f" {content}", True
@@ -151,6 +169,8 @@ def prefix_lm_example(
         if len(ids) < 2:
             raise ValueError(f"a text of {len(ids)} tokens cannot be split; it needs 2")
         prefix = int(rng.integers(1, len(ids)))
+    if not isinstance(prefix, int | np.integer) or isinstance(prefix, bool):
+        raise TypeError(f"prefix is {prefix!r}: it must be a whole number")
     if not 0 <= prefix <= len(ids):
         raise ValueError(f"prefix is {prefix}: it must be between 0 and the {len(ids)} tokens")
     return list(ids), [IGNORE_INDEX] * prefix + list(ids[prefix:]), prefix
