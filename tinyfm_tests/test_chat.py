@@ -271,6 +271,11 @@ def test_a_message_is_answered(learnt):
     assert call("--model", learnt[0], "--message", "b", "--beams=2") == (0, "six\n", "")
 
 
+def test_characters_that_the_model_does_not_know_are_named(learnt):
+    status, _, err = call("--model", learnt[0], "--message", "집 b")
+    assert (status, err) == (0, "--message: the model does not know '집'\n")
+
+
 def test_lines_are_a_conversation_until_a_new_one_begins(learnt):
     lines = "a\nmore\n\nb\nmore\n/new\na\nmore"
     status, out, err = call("--model", learnt[0], stdin=lines.encode())

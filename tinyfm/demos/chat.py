@@ -51,6 +51,7 @@ from tinyfm.demos.language import (
     can_stream,
     complete,
     generation_options,
+    note_unknown,
 )
 from tinyfm.demos.learning import Option
 from tinyfm.demos.records import Chat, Message, Records, read_chats
@@ -298,6 +299,7 @@ class Conversation:
     def answer(self, text: str, where: str, write: Callable[[str], None] | None = None) -> str:
         """What the model answers; write: gets the pieces of it as they are made."""
         ids = self.prompt(text, where)
+        note_unknown(self.model.tokenizer, text, where)
         options = self.options | {"eos_token_id": self.model.tokenizer.eos_id}
         made, *_ = complete(self.model.model, self.model.tokenizer, ids, options, write)
         answer = made.strip()

@@ -97,6 +97,7 @@ class Translator:
 
         max_tokens bounds the memory of a batch, beams included.
         """
+        search = {"length_penalty": length_penalty} if num_beams > 1 else {}
         sources = self.encode(texts, where)
         results = [""] * len(texts)
         full = [i for i, ids in enumerate(sources) if ids]
@@ -111,7 +112,7 @@ class Translator:
                 batch["input_ids"],
                 batch["attention_mask"],
                 num_beams=num_beams,
-                length_penalty=length_penalty,
+                **search,
             )
             for i, ids in zip(indexes, made, strict=True):
                 results[full[i]] = self.tokenizer.decode(ids.tolist())
