@@ -43,6 +43,7 @@ TITLES = {
     "generate": "Greedy generation (`python -m bench.generate`)",
     "characters": "A GPT over characters (`python -m bench.characters`)",
     "finetuning": "BERT's tasks, as a user runs them (`python -m bench.finetuning`)",
+    "summaries": "Summaries (`python -m bench.summaries`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }
 

@@ -97,6 +97,11 @@ def step_of(folder: Folder) -> int:
     return _read_manifest(Path(folder))[0].step
 
 
+def history(folder: Folder) -> list[dict[str, float]]:
+    """The record of every step so far, as `training.fit` returns it."""
+    return _read_manifest(Path(folder))[0].history
+
+
 @contextmanager
 def alone(folder: Folder) -> Iterator[None]:
     """Keep every other training, of this process and of others, out of the folder for the block.

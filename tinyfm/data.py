@@ -1,7 +1,7 @@
 """Batches: pairs of sequences and examples of many fields, padded; windows of a long text."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, Self
 
 import numpy as np
@@ -296,12 +296,19 @@ def example_batches(
 
 
 def _example_lengths(examples: Sequence[Example]) -> npt.NDArray[np.int64]:
-    """(N, 1): how many positions each takes; all C texts of a choice, as long as the longest."""
+    """(N, 1): how many positions each takes; all C texts of a choice, as long as the longest.
+
+    (N, 2) where labels are another text than the input, with lengths of their own.
+    """
 
     def length(ids: Any) -> int:
         return len(ids) * max(map(len, ids)) if _is_nested(ids) else len(ids)
 
-    return np.array([[length(e["input_ids"])] for e in examples], np.int64).reshape(-1, 1)
+    sources = [length(e["input_ids"]) for e in examples]
+    labels = [e.get("labels", ()) for e in examples]
+    targets = [length(row) if isinstance(row, Sized) else 1 for row in labels]
+    apart = any(1 < target != source for source, target in zip(sources, targets, strict=True))
+    return np.array([sources, targets] if apart else [sources], np.int64).T
 
 
 # -- windows of a long text ------------------------------------------------------------------------

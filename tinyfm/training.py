@@ -27,11 +27,20 @@ import numpy as np
 
 from tinyfm import checkpoints
 from tinyfm.backend import generator, keep_memory
-from tinyfm.checkpoints import Folder, Resumable, TrainingState, alone, average, forget, step_of
+from tinyfm.checkpoints import (
+    Folder,
+    Resumable,
+    TrainingState,
+    alone,
+    average,
+    forget,
+    history,
+    step_of,
+)
 from tinyfm.errors import InputError
 from tinyfm.optim import Optimizer, Schedule, clip_grad_norm
 
-__all__ = ["alone", "average", "fit", "forget", "mean_loss", "step_of"]
+__all__ = ["alone", "average", "fit", "forget", "history", "mean_loss", "step_of"]
 
 
 def fit(

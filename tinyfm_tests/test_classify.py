@@ -461,7 +461,8 @@ def test_a_language_model_learns_the_tokens_of_the_input_forms(family, name, fil
     assert np.abs(rows[: len(before)] - before).max() < 1e-5
     # Padding is no token of a text: it is left out without a mask as with one.
     wider = Tokenizer.load(tmp_path / "classifier")
-    assert (pad := tuned.config.pad_token_id) == wider.pad_id == len(tokenizer) + 3
+    pad = tuned.config.pad_token_id
+    assert pad == wider.pad_id == len(tokenizer) + 3
     texts = [wider.encode(TEXTS[0]).ids, wider.encode(TEXTS[0][:5]).ids]
     ids = np.array([row + [pad] * (len(texts[0]) - len(row)) for row in texts])
     if name == "classes.tsv":

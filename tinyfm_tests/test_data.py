@@ -419,6 +419,18 @@ def test_no_examples_and_one_beyond_the_size_are_refused():
         ExampleBatches(examples_of([3, 9]), max_tokens=8, pad_id=0, seed=0)
 
 
+def test_labels_that_are_another_text_count_with_the_input():
+    """And equal inputs come in the order of their labels, so that little is padded."""
+    lengths = [(3, 2), (3, 9), (3, 8), (3, 3), (5, 1), (5, 1)]
+    examples = [{"input_ids": [7] * n, "labels": [8] * m} for n, m in lengths]
+    batches = ExampleBatches(examples, max_tokens=24, pad_id=0, seed=0)
+    shapes = [(b["input_ids"].shape, b["labels"].shape) for b in islice(batches, 3)]
+    assert sorted(shapes) == [((2, 3), (2, 3)), ((2, 3), (2, 9)), ((2, 5), (2, 1))]
+    assert batches.padding_share() == pytest.approx(2 / 48)
+    with pytest.raises(InputError, match="12 tokens, special ones included, but a batch holds"):
+        ExampleBatches(examples, max_tokens=11, pad_id=0, seed=0)
+
+
 @given(st.lists(st.integers(1, 60), max_size=30))
 def test_evaluation_of_examples_restores_the_order(widths):
     result = [None] * len(widths)

@@ -152,7 +152,8 @@ class GPT(LanguageModels):
 
 
 class TextToText(Family):
-    """T5 and mT5; a new model is a small T5 of version 1.0."""
+    """T5 and mT5; a new model is a small T5 of version 1.1, which learns much faster with Adam: its
+    head is small from the beginning, where version 1.0 has the large vectors of its words."""
 
     name = "t5"
     types = (models.T5Config.model_type, models.MT5Config.model_type)
@@ -176,6 +177,8 @@ class TextToText(Family):
             d_ff=args.ffn,
             num_layers=args.layers,
             num_heads=args.heads,
+            feed_forward_proj="gated-gelu",
+            tie_word_embeddings=False,
             dropout_rate=args.dropout,
             pad_token_id=tokenizer.pad_id,
             eos_token_id=tokenizer.eos_id,

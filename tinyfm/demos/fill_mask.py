@@ -168,7 +168,7 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     args.recipe = args.recipe or ("roberta" if args.corpus == "korean" else "bert")
     recipe = RECIPES[args.recipe]
     check_lengths(args, recipe.least)
-    train_texts, held_out = read_corpus(args)
+    train_texts, held_out = documents.corpus(args.corpus, documents.python_manual)
     tinyfm.manual_seed(args.seed)
     tokenizer = new_tokenizer(args, (text for document in train_texts for text in document))
     model = new_model(recipe.cls, new_config(args, tokenizer)).to(device)
@@ -191,22 +191,6 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
     scores = score(model, tests)
     say(f"{len(held_out)} held-out documents: {scores}")
     return filler, scores
-
-
-def read_corpus(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
-    """The documents to learn from, and those that are held out."""
-    if args.corpus == "korean":
-        found = documents.korean()
-    elif args.corpus is None:
-        found = documents.python_manual()
-    else:
-        found = documents.read(args.corpus)
-    train_texts, held_out = documents.split(found)
-    if not held_out:
-        raise InputError(
-            f"{args.corpus}: one document, and none to hold out; put a blank line between documents"
-        )
-    return train_texts, held_out
 
 
 def new_look(

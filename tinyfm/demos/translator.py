@@ -97,7 +97,7 @@ class Translator:
 
         max_tokens bounds the memory of a batch, beams included.
         """
-        search = {"length_penalty": length_penalty} if num_beams > 1 else {}
+        search: dict[str, Any] = {"length_penalty": length_penalty} if num_beams > 1 else {}
         sources = self.encode(texts, where)
         results = [""] * len(texts)
         full = [i for i, ids in enumerate(sources) if ids]

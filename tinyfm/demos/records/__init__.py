@@ -11,7 +11,9 @@ from tinyfm.demos.records.chats import Chat, Message, read_chats
 from tinyfm.demos.records.classification import Choice, Example, read_classification
 from tinyfm.demos.records.questions import Answer, Question, read_questions
 from tinyfm.demos.records.reading import Records
+from tinyfm.demos.records.summaries import Summarized, read_summaries
 from tinyfm.demos.records.tagging import TaggedWords, read_tagging
+from tinyfm.demos.records.text_pairs import TextPair, read_text_pairs
 
 __all__ = [
     "Answer",
@@ -21,9 +23,13 @@ __all__ = [
     "Message",
     "Question",
     "Records",
+    "Summarized",
     "TaggedWords",
+    "TextPair",
     "read_chats",
     "read_classification",
     "read_questions",
+    "read_summaries",
     "read_tagging",
+    "read_text_pairs",
 ]
