@@ -501,6 +501,9 @@ def test_a_pretrained_model_learns_to_summarize(trained, files, tmp_path):
     how = ("--model", trained[0], "--train", pairs, "--steps", 1, "--lr", 1e-9)
     status, out, err = call(*how, "--max-length", 12, "--save", tmp_path / "new")
     assert (status, err) == (0, "") and "26 documents have 12 tokens or more; what is" in out
+    assert call(*how, "--save", tmp_path / "whole")[0] == 0
+    options = json.loads((tmp_path / "whole" / "checkpoint" / "options.json").read_text())
+    assert options["max_length"] == 24
     old, new = (pretrained.load(folder).state_dict() for folder in (trained[0], tmp_path / "new"))
     for name, array in old.items():
         np.testing.assert_allclose(new[name], array, rtol=0, atol=1e-6)
