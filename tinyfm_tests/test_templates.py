@@ -121,9 +121,10 @@ def of(records, task):
     return [pair for pair in records if pair.task == task]
 
 
-def test_the_mixture_has_as_many_of_each_task_and_one_task_is_held_out(made):
+def test_the_mixture_has_all_tasks_but_the_one_that_is_held_out(made):
     train, test, zero_shot = made
-    assert Counter(pair.task for pair in train) == dict.fromkeys(learnt(), text_tasks.TRAINED)
+    assert Counter(pair.task for pair in train) == text_tasks.TRAINED
+    assert [*text_tasks.TRAINED] == learnt()
     assert Counter(pair.task for pair in zero_shot) == dict.fromkeys(HELD_OUT, text_tasks.TESTED)
     counts = Counter(pair.task for pair in test)
     assert counts.keys() == {*learnt()} and min(counts.values()) >= 80
@@ -184,7 +185,7 @@ def test_half_of_the_sentences_have_one_mistake():
     [
         ("Are they reading?", ["Is they reading?"]),
         ("I am tall.", ["I is tall."]),
-        ("He had a cup.", ["He had an cup.", "He had cup a."]),
+        ("He had an egg.", ["He had egg an."]),
         ("The door was open.", ["The door were open.", "Door the was open."]),
         ("Birds sing.", []),
     ],

@@ -21,11 +21,11 @@ from tinyfm_tests import commands
 
 # Of the default training, and what can be had without learning anything.
 LEAST = {
-    "translation: BLEU": (20, 5),
-    "acceptability: accuracy": (0.7, 0.5),
-    "similarity: Pearson": (0.5, 0.0),
+    "translation: BLEU": (8, 1),
+    "acceptability: accuracy": (0.65, 0.55),
+    "similarity: Pearson": (0.25, 0.0),
     "summary: ROUGE-L": (0.8, 0.5),
-    "question: exact match": (0.2, 0.05),
+    "question: exact match": (0.1, 0.05),
 }
 
 call = partial(commands.call, text_to_text)

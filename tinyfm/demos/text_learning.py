@@ -34,10 +34,10 @@ Ids = Sequence[int] | np.ndarray
 def _training() -> Training:
     shared = new_training(
         sizes={"vocab_size": (3500, 4000, 4000), "ffn": (384, 384, 384)},
-        epochs=(4, 3, 3),
+        epochs=(5, 3, 3),
         max_length=(128, 128, 512),
         max_tokens=(1000, 2000, 2000),
-        lr=(3e-3, 1e-3, 3e-4),
+        lr=(1e-3, 1e-3, 3e-4),
         dropout=(0.0, 0.1, 0.1),
     )
     steps = Option(

@@ -1,9 +1,9 @@
 """What one model of all tasks is worth beside one of each, and what pretraining is (Raffel et al.
-2020, sections 3.5.2 and 3.4).
+2020, sections 3.5.2 and 3.1.5).
 
                   begins with            learns                steps
 mixture           what is pretrained     all n tasks at once   s
-a model each      the same               one task              s / n, so as many for its task
+a model each      the same               one task              as many as the mixture has of it
 not pretrained    random weights         all n tasks at once   s
 """
 
@@ -43,27 +43,27 @@ def compare(args: argparse.Namespace, say: Say) -> None:
     student = Student(model, args, say)
     random = student.state()
 
-    steps = args.steps or args.epochs * len(
-        new_batches(tasks.examples(records, model), model, args)
-    )
-    each = -(-steps // len(learnt()))
+    parts = {name: only(records, name) for name in learnt()}
+    sizes = {
+        name: len(new_batches(tasks.examples(part, model), model, args))
+        for name, part in parts.items()
+    }
+    steps = args.steps or args.epochs * sum(sizes.values())
     student.learn("hidden spans", spans, corpus, args.pretraining_steps)
     pretrained = student.state()
 
     student.learn("all tasks", tasks, records, steps)
     mixture = tasks.score(test, model).numbers
     alone: Scores = {}
-    for name in learnt():
+    for name, part in parts.items():
         student.begin(pretrained)
-        student.learn(name, tasks, only(records, name), each)
+        student.learn(name, tasks, part, -(-steps * sizes[name] // sum(sizes.values())))
         alone |= tasks.score(only(test, name), model).numbers
     student.begin(random)
     student.learn("all tasks, not pretrained", tasks, records, steps)
     scratch = tasks.score(test, model).numbers
 
-    say(
-        f"{args.pretraining_steps} steps of pretraining, {steps} on the mixture, {each} on one task"
-    )
+    say(f"after {args.pretraining_steps} steps of pretraining and {steps} on tasks:")
     for line in table(dict(zip(COLUMNS, (guessed(test), mixture, alone, scratch), strict=True))):
         say(line)
 
