@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Workers of pytest-xdist share the cores, so each computes on one; said before NumPy is loaded.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 from tinyfm import cuda
 
 # Neither a deadline nor the health check that watches the clock: a busy machine is not a bug.
