@@ -44,8 +44,8 @@ class PretrainedConfig:
         """Check the kinds of the values, which may come out of a file; numbers become Python's own.
 
         An int is at least 1, or as much as its field's metadata says under "least"; a float lies
-        between 0 and 1 (all are probabilities or standard deviations); a str is one of metadata's
-        "choices".  None is for the fields whose type has it.
+        between 0 and 1 (most are probabilities or standard deviations) or metadata's "most"; a str
+        is one of metadata's "choices".  None is for the fields whose type has it.
         """
         hints = get_type_hints(type(self))
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -62,8 +62,9 @@ class PretrainedConfig:
                 setattr(self, name, kind(value))
             if kind is int and value < (least := field.metadata.get("least", 1)):
                 raise ValueError(f"{name} is {value}: it must be at least {least}")
-            if kind is float and not 0 <= value <= 1:
-                raise ValueError(f"{name} is {value}: it must be between 0 and 1")
+            most = field.metadata.get("most", 1)
+            if kind is float and not 0 <= value <= most:
+                raise ValueError(f"{name} is {value}: it must be between 0 and {most}")
             if (choices := field.metadata.get("choices")) and value not in choices:
                 raise ValueError(f"{name} is {value!r}: it must be one of {', '.join(choices)}")
 

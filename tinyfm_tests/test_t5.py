@@ -412,6 +412,7 @@ def test_presets_may_be_changed_and_unknown_ones_are_named():
         ({"feed_forward_proj": "geglu"}, "feed_forward_proj is 'geglu'"),
         ({"decoder_start_token_id": 40}, "decoder_start_token_id 40 is outside the 40 ids"),
         ({"dropout_rate": 1.5}, "dropout_rate is 1.5: it must be between 0 and 1"),
+        ({"initializer_factor": -2.0}, "initializer_factor is -2.0: it must be between 0 and 100"),
         ({"num_layers": 0}, "num_layers is 0: it must be at least 1"),
     ],
 )
@@ -442,8 +443,9 @@ def test_initial_values(version, scaled):
             checked.add(kind)
     absent = {"wi"} if version == "1.1" else {"wi_0", "wi_1", "lm_head"}
     assert checked == stds.keys() - absent
-    smaller = T5ForConditionalGeneration(T5Config(**SIZES, initializer_factor=0.1))
-    assert smaller.embedding.weight.data.std() == pytest.approx(0.1, rel=0.2)
+    for factor in (0.1, 2.0):
+        other = T5ForConditionalGeneration(T5Config(**SIZES, initializer_factor=factor))
+        assert other.embedding.weight.data.std() == pytest.approx(factor, rel=0.2)
 
 
 def test_dropout_is_where_the_reference_has_it(monkeypatch):

@@ -19,6 +19,15 @@ from tinyfm.backend import Array, array_module, host
 from tinyfm.data import IGNORE_INDEX
 from tinyfm.models.output import ModelOutput
 from tinyfm.objectives import teacher_forcing
+from tinyfm.pretrained import PretrainedConfig
+
+
+def check_special_ids(config: PretrainedConfig) -> None:
+    """ValueError: a token that the config names is outside the vocabulary."""
+    size = config.to_dict()["vocab_size"]
+    for name, value in config.to_dict().items():
+        if name.endswith("_token_id") and value is not None and value >= size:
+            raise ValueError(f"{name} {value} is outside the {size} ids")
 
 
 class State:

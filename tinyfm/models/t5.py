@@ -22,7 +22,7 @@ import numpy as np
 from tinyfm import masks, nn
 from tinyfm.autograd import Tensor, raw
 from tinyfm.backend import Array
-from tinyfm.models.encoder_decoder import EncoderDecoder, of_batch
+from tinyfm.models.encoder_decoder import EncoderDecoder, check_special_ids, of_batch
 from tinyfm.models.output import ModelOutput
 from tinyfm.nn.module import Init
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
@@ -67,7 +67,7 @@ class T5Config(PretrainedConfig):
     dropout_rate: float = 0.1
     label_smoothing: float = 0.0
     layer_norm_epsilon: float = 1e-6
-    initializer_factor: float = 1.0
+    initializer_factor: float = field(default=1.0, metadata={"most": 100})
     tie_word_embeddings: bool = True
     scale_decoder_outputs: bool | None = None
     scale_attn_weights: bool = False
@@ -82,9 +82,7 @@ class T5Config(PretrainedConfig):
             self.num_decoder_layers = self.num_layers
         if self.scale_decoder_outputs is None:
             self.scale_decoder_outputs = self.tie_word_embeddings
-        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-            if (value := getattr(self, name)) >= self.vocab_size:
-                raise ValueError(f"{name} {value} is outside the {self.vocab_size} ids")
+        check_special_ids(self)
 
     @classmethod
     def small(cls, **changes: Any) -> Self:

@@ -19,7 +19,7 @@ import numpy as np
 
 from tinyfm import nn
 from tinyfm.autograd import Tensor, raw
-from tinyfm.models.encoder_decoder import EncoderDecoder, EncoderDecoderBody
+from tinyfm.models.encoder_decoder import EncoderDecoder, EncoderDecoderBody, check_special_ids
 from tinyfm.nn.module import Init
 from tinyfm.pretrained import PretrainedConfig, PreTrainedModel
 
@@ -63,9 +63,7 @@ class TransformerConfig(PretrainedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            if (value := getattr(self, name)) is not None and value >= self.vocab_size:
-                raise ValueError(f"{name} {value} is outside the {self.vocab_size} ids")
+        check_special_ids(self)
 
     @classmethod
     def base(cls, **changes: Any) -> Self:
