@@ -44,6 +44,7 @@ TITLES = {
     "characters": "A GPT over characters (`python -m bench.characters`)",
     "finetuning": "BERT's tasks, as a user runs them (`python -m bench.finetuning`)",
     "summaries": "Summaries (`python -m bench.summaries`)",
+    "comparisons": "What the commands compare (`python -m bench.comparisons`)",
     "ops_default_allocator": "Ops, glibc's own allocator setting (`--allocator default`)",
 }
 

@@ -155,12 +155,14 @@ def kept(name: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     path = common.RESULTS / f"{name}.json"
     if not path.is_file():
         return []
-    new = {row["work"] for row in rows}
-    prefixes = {row["work"].split(":")[0] for row in rows} if name == "translation" else set()
+    new = {_run(row) for row in rows}
     old = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    return [
-        row for row in old if row["work"] not in new and row["work"].split(":")[0] not in prefixes
-    ]
+    return [row for row in old if _run(row) not in new]
+
+
+def _run(row: dict[str, Any]) -> str:
+    """What was run; after the colon stands what was found of it."""
+    return row["work"].partition(":")[0]
 
 
 if __name__ == "__main__":

@@ -13,13 +13,23 @@ import numpy as np
 import pytest
 
 from tinyfm import models
+from tinyfm.demos import transfer
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repository
 
 # bench sets the threads of a process that measures; the tests' own process keeps its settings.
 _environment = dict(os.environ)
-from bench import common, finetuning, generate, masked_lm, report, train_step, translation  # noqa: E402
+from bench import (  # noqa: E402
+    common,
+    comparisons,
+    finetuning,
+    generate,
+    masked_lm,
+    report,
+    train_step,
+    translation,
+)
 
 os.environ.clear()
 os.environ.update(_environment)
@@ -162,6 +172,8 @@ def test_the_committed_table_is_made_of_the_committed_results():
         ("generate", "--shape"),
         ("characters", "--text FILE"),
         ("finetuning", "--data FOLDER"),
+        ("summaries", "--data FOLDER"),
+        ("comparisons", "--only"),
     ],
 )
 def test_the_other_benches_explain_themselves(bench, option):
@@ -401,3 +413,38 @@ def test_questions_are_held_out_by_article(trained, tmp_path, monkeypatch):
     questions = [p["qas"] for p in by_heart["--train"][0]["paragraphs"]]
     assert questions == [[0, 0], [0, 1], [0]]
     assert [r["reached"] for r in rows if r["work"].endswith("EM")] == [None, True]
+
+
+TABLE = [
+    ("mixture", "question EM", 0.19, "score"),
+    ("mixture", "similarity Pearson", 0.5, "score"),
+    ("a model each", "question EM", 0.2, "score"),
+    ("a model each", "similarity Pearson", -0.25, "score"),
+]
+
+
+def test_the_cells_of_a_table_are_read_off():
+    columns = {}
+    for column, name, number, _ in TABLE:
+        columns.setdefault(column, {})[name] = number
+    out = "\n".join(["loss 1.00  after 3 steps", "after 3 steps:", *transfer.table(columns), ""])
+    found = comparisons.cells(out)
+    assert sorted(found) == sorted((name, column, x, unit) for column, name, x, unit in TABLE)
+
+
+def test_cells_with_signs_and_brackets_and_without_numbers():
+    out = """held out: 3
+recipe  masks   parameters        right  NSP
+bert    static  1,234 (0.50 P)  12.5%  -"""
+    assert comparisons.cells(out) == [
+        ("bert", "parameters", 1234, "score"),
+        ("bert", "right", 12.5, "%"),
+    ]
+
+
+def test_a_run_takes_the_place_of_the_last_one_of_the_same_work(monkeypatch, tmp_path):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    rows = [common.row("g", work, "score", 1.0) for work in ("a: x", "a: y", "b: x")]
+    assert translation.kept("some", rows[:1]) == []
+    (tmp_path / "some.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    assert [row["work"] for row in translation.kept("some", rows[:1])] == ["b: x"]

@@ -105,8 +105,8 @@ def table(columns: dict[str, Scores]) -> list[str]:
     """A line for each score, which is a key of every column."""
     names = list(next(iter(columns.values())))
     first = max(map(len, names))
-    lines = [" ".join([" " * first, *(f"{name:>14}" for name in columns)])]
+    lines = ["  ".join([" " * first, *(f"{name:>14}" for name in columns)])]
     for name in names:
         cells = (f"{scores[name]:14.3g}" for scores in columns.values())
-        lines.append(" ".join([f"{name:{first}}", *cells]))
+        lines.append("  ".join([f"{name:{first}}", *cells]))
     return lines
