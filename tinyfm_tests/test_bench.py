@@ -406,7 +406,7 @@ def test_questions_are_held_out_by_article(trained, tmp_path, monkeypatch):
     with gzip.open(tmp_path / "squad_v11_dev" / "xquad.en.json.gz", "wt", encoding="utf-8") as f:
         json.dump({"data": articles}, f)
     setting, given = trained
-    rows = finetuning.squad(setting)
+    rows = finetuning.squad(setting) + finetuning.squad_by_heart(setting)
     held_out, by_heart = ({k: json.loads(v)["data"] for k, v in x[1].items()} for x in given)
     assert held_out == {"--train": articles[:2], "--test": articles[2:]}
     assert by_heart["--train"] == by_heart["--test"]
