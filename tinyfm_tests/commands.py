@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
@@ -23,13 +23,24 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def environment(**more):
-    """Nothing of this shell's Python settings, and this tinyfm to import."""
+    """This tinyfm to import, and nothing of this shell's Python settings: PYTHONUNBUFFERED, say,
+    would hide lost flushes."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     return {**kept, "PYTHONPATH": str(ROOT), **more}
 
 
+@contextmanager
+def killed(process):
+    """The process, which does not outlive the block, whatever happens there."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def start(name, *arguments, code=None, env=None, **options):
-    """The command in a process of its own, which Ctrl-C reaches.
+    """The command in a process of its own, which Ctrl-C reaches: `with start(...) as process`.
 
     code: runs before the command, in the same process.
     """
@@ -37,22 +48,61 @@ def start(name, *arguments, code=None, env=None, **options):
     if code is not None:
         end = f"sys.exit(cli.run({name}.main, {name}.new_parser()))"
         command = ("-c", f"import sys\nfrom tinyfm.demos import cli, {name}\n{code}\n{end}")
-    return subprocess.Popen(
-        [sys.executable, *command, *map(str, arguments)],
-        env=environment(**(env or {})),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
+    return killed(
+        subprocess.Popen(
+            [sys.executable, *command, *map(str, arguments)],
+            env=environment(**(env or {})),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
+        )
     )
 
 
 def run(name, *arguments, stdin=b"", **options):
     """(status, standard output, standard error) of the command in a process of its own."""
     with start(name, *arguments, **options) as process:
-        try:
-            out, err = process.communicate(stdin, timeout=600)
-        finally:
-            process.kill()
+        out, err = process.communicate(stdin, timeout=600)
     return process.returncode, out.decode("utf-8"), err.decode("utf-8")
+
+
+STALLED = """
+import itertools, time
+from tinyfm import training
+numbers, clip = itertools.count(1), training.clip_grad_norm
+def stalled(*arguments):
+    if next(numbers) == 4:
+        print("stalled", file=sys.stderr)
+        time.sleep(600)
+    return clip(*arguments)
+training.clip_grad_norm = stalled
+"""
+
+
+def interrupted(name, *arguments, cwd):
+    """What `run` gives of a training that gets Ctrl-C in the middle of its fourth step.
+
+    Standard error is a terminal, with a progress line.
+    """
+    terminal = Terminal()
+    with start(name, *arguments, stderr=terminal.writer, code=STALLED, cwd=cwd) as process:
+        terminal.wait_for(b"stalled")
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    return process.returncode, out.decode("utf-8"), terminal.text()
+
+
+def typed(name, *arguments, keys, **options):
+    """(status, what the terminal shows, standard error) of a command that is asked at a prompt.
+
+    keys: what is typed, each at a new prompt; Ctrl-D follows.
+    """
+    terminal = Terminal()
+    streams = dict.fromkeys(("stdin", "stdout"), terminal.writer)
+    with start(name, *arguments, env={"TERM": "dumb"}, **streams, **options) as process:
+        for each in (*keys, "\x04"):
+            terminal.type_at_prompt(each)
+        _, err = process.communicate(timeout=120)
+    return process.returncode, terminal.text(), err.decode("utf-8")
 
 
 def call(module, *arguments, stdin=b"", cwd=os.curdir):
@@ -103,6 +153,7 @@ class Terminal:
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(self.writer, termios.TCSANOW, settings)
         self._bytes, self._grown = b"", threading.Condition()
+        self._typed = 0  # how much was shown when keys were typed last
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -119,13 +170,22 @@ class Terminal:
             if not new:
                 return
 
-    def type(self, keys):
+    def type_at_prompt(self, keys):
+        """Type once a prompt is the last thing shown since what was typed before.
+
+        Any earlier, readline would not yet have set the terminal up, and Ctrl-D could be lost.
+        """
+        with self._grown:
+            self._wait(lambda: self._bytes[self._typed :].endswith(b"> "))
+            self._typed = len(self._bytes)
         os.write(self._reader, keys.encode())
 
     def wait_for(self, pattern):
+        self._wait(lambda: re.search(pattern, self._bytes))
+
+    def _wait(self, shown):
         with self._grown:
-            found = self._grown.wait_for(lambda: re.search(pattern, self._bytes), timeout=120)
-            assert found, self._bytes
+            assert self._grown.wait_for(shown, timeout=120), self._bytes
 
     def text(self):
         """Everything, once the process has ended and this side is closed too."""

@@ -6,12 +6,13 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 
 from tinyfm import InputError, cuda
 from tinyfm.demos import cli
-from tinyfm_tests.commands import Terminal
+from tinyfm_tests.commands import C_LOCALE, Terminal, environment, killed
 
 # The command under test. Each job is what some real command does, or does wrong.
 COMMAND = """
@@ -60,26 +61,24 @@ cli.add_common_options(parser)
 sys.exit(cli.run(main, parser))
 """
 KOREAN = "나는 학생입니다"
-C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory):
-    script = tmp_path_factory.mktemp("cli") / "probe.py"
+@pytest.fixture
+def command(tmp_path):
+    """Starts the command; what is still running after the test is killed."""
+    script = tmp_path / "probe.py"
     script.write_text(COMMAND, encoding="utf-8")
-    root = os.path.dirname(os.path.dirname(cuda.__file__))
-    # Nothing of this shell's Python settings: PYTHONUNBUFFERED, say, would hide lost flushes.
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    environment["PYTHONPATH"] = root
+    with ExitStack() as processes:
 
-    def start(*arguments, env=None, **options):
-        return subprocess.Popen(
-            [sys.executable, str(script), *arguments],
-            env=environment | (env or {}),
-            **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
-        )
+        def start(*arguments, env=None, **options):
+            process = subprocess.Popen(
+                [sys.executable, str(script), *arguments],
+                env=environment(**(env or {})),
+                **dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options,
+            )
+            return processes.enter_context(killed(process))
 
-    return start
+        yield start
 
 
 def outcome(process, stdin=b""):
@@ -196,15 +195,10 @@ def test_korean_at_a_prompt_under_any_locale(command, env):
     """Readline, where it knows of ASCII alone, would drop the rest of what is typed."""
     terminal = Terminal()
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), terminal.writer)
-    with command("ask", env=env | {"TERM": "dumb"}, **streams) as process:
-        try:
-            terminal.wait_for(b"> ")
-            terminal.type(KOREAN + "\n")
-            terminal.wait_for(rb"(?s)> .*<.*>\s+> ")  # else Ctrl-D may come between two prompts
-            terminal.type("\x04")
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
+    process = command("ask", env=env | {"TERM": "dumb"}, **streams)
+    for keys in (KOREAN + "\n", "\x04"):
+        terminal.type_at_prompt(keys)
+    process.communicate(timeout=60)
     assert f"<{KOREAN}>" in terminal.text()
 
 

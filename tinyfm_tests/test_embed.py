@@ -1,10 +1,6 @@
 """The embed command: vectors, likeness, search, words, scores, learning, bad input."""
 
-import json
-import os
 import re
-import shutil
-import signal
 from functools import partial
 from importlib import resources, util
 from pathlib import Path
@@ -15,7 +11,6 @@ import pytest
 from tinyfm import metrics, models, pretrained
 from tinyfm.demos import embed, similar
 from tinyfm_tests import commands
-from tinyfm_tests.commands import C_LOCALE, Terminal
 
 TINY = [
     f"--{name}={value}"
@@ -30,7 +25,7 @@ LEAST_SPEARMAN = 0.9  # of the default training
 CAT, DOG = "the cat eats the apple", "the dog hears the car"
 
 call, refused = (partial(function, embed) for function in (commands.call, commands.refused))
-start, run = (partial(function, "embed") for function in (commands.start, commands.run))
+run = partial(commands.run, "embed")
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +33,6 @@ def trained(tmp_path_factory):
     """(folder, status, out, err) of three steps."""
     place = tmp_path_factory.mktemp("trained")
     return place / "embedder", *call("--steps", 3, *TINY, cwd=place)
-
-
-@pytest.fixture
-def model(trained, tmp_path):
-    """A copy of the trained folder, to be damaged."""
-    return shutil.copytree(trained[0], tmp_path / "model")
 
 
 @pytest.fixture(scope="module")
@@ -74,15 +63,6 @@ def minilm():
 # -- learning --------------------------------------------------------------------------------------
 
 
-def test_help():
-    status, out, err = run("--help")
-    assert (status, err) == (0, "")
-    assert out.startswith("usage: embed ")
-    for option in ("--model", "--save", "--resume", "--text", "--search", "--word", "--test",
-                   "--top-k", "--steps", "--seed", "--device"):  # fmt: skip
-        assert f" {option}" in out
-
-
 def test_a_training_ends_with_a_score_and_a_folder(trained):
     folder, status, out, err = trained
     assert (status, err) == (0, "")
@@ -102,29 +82,6 @@ def test_the_folder_gives_the_score_of_the_training_again(trained, tmp_path):
     assert (status, err) == (0, "")
     said = trained[2].splitlines()[-1].removeprefix("generated pairs: ")
     assert out == f"pairs.tsv: {said}\n"
-
-
-def test_more_steps_and_options_of_the_folder(model):
-    status, out, err = call("--resume", "--steps", 4, "--save", model)
-    assert (status, err) == (0, "") and " after 4 steps" in out
-    status, _, err = call("--resume", "--lr", 0.5, "--save", model)
-    assert status == 2 and "--lr: the training in" in err
-
-
-def test_ctrl_c_saves_what_has_been_learnt(tmp_path):
-    terminal = Terminal()
-    with start("--steps", 10**6, *TINY, cwd=tmp_path, stderr=terminal.writer) as process:
-        try:
-            terminal.wait_for(rb"loss \d+\.\d+ lr \S+ \d+ tokens/s")
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=120)
-        finally:
-            process.kill()
-    assert process.returncode == 130
-    assert terminal.text().rstrip().splitlines()[-1] == "embed: interrupted"
-    folder = tmp_path / "embedder"
-    assert sorted(path.name for path in folder.iterdir()) == FOLDER
-    assert call("--model", folder, "--text", CAT)[0] == 0
 
 
 # -- what it says ----------------------------------------------------------------------------------
@@ -218,38 +175,16 @@ def test_scores_and_answers_go_to_their_own_streams(trained, tmp_path):
     assert call(*model, cwd=tmp_path) == (0, err, "")
 
 
-def test_r54_korean_under_a_c_locale(trained):
-    texts = ("--text", "나는 사과를 먹었다", "--text", "나는 잤다")
-    answers = {
-        run("--model", trained[0], *texts, env=C_LOCALE),
-        call("--model", trained[0], *texts),
-    }
-    assert len(answers) == 1 and answers.pop()[0] == 0
-
-
-def test_a_closed_output_ends_quietly(trained):
-    reader, writer = os.pipe()
-    with start("--model", trained[0], stdout=writer) as process:
-        os.close(writer)
-        os.close(reader)
-        _, err = process.communicate(b"a\n" * 3, timeout=60)
-    assert (process.returncode, err) == (0, b"")
-
-
 # -- R77: bad input --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("--nonsense", "--nonsense"),
         ("--top-k 0", "--top-k: give a whole number of at least 1"),
-        ("--save=", "--save: give the name of a folder, not ''"),
         ("--model m --steps 3", "--steps is for a training: leave --model out"),
         ("--model m --schedule noam", "--schedule is for a training: leave --model out"),
         ("--model m --resume", "--resume is for a training: leave --model out"),
-        ("--model ./m", "m: no such folder"),
-        ("--resume", "embedder holds no training to go on with"),
         ("--text a --text b --text c", "--text is given 3 times; give one text or two"),
         ("--word a --text b", "--word is compared in two texts: give --text twice"),
         ("--search f --text a --text b", "--search takes one --text and no --word"),
@@ -335,29 +270,6 @@ def test_a_line_of_standard_input_that_cannot_be_used(line, trained):
     status, out, err = call("--model", trained[0], stdin=b"a\n" + line + b"\nb\n")
     assert (status, out.count("\n")) == (2, 1)
     assert "embed: standard input:2: " in err and err.count("\n") == 1
-
-
-@pytest.mark.parametrize("kind", ["marian", "transformer", "gpt2"])
-def test_a_folder_of_another_family(kind, model, tmp_path):
-    path = model / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": kind}))
-    said = refused("--model", model, "--text", "a", place=tmp_path)
-    assert f"config.json: model_type is '{kind}', and this command takes bert, roberta" in said
-
-
-def test_a_vocabulary_that_does_not_fit_the_embedding(model, tmp_path):
-    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(500))]
-    (model / "tokenizer.json").unlink()
-    (model / "vocab.txt").write_text("\n".join(tokens))
-    said = refused("--model", model, "--text", "a", place=tmp_path)
-    assert "the tokenizer has 505 subwords and the model " in said
-
-
-def test_a_bug_shows_its_traceback(trained):
-    planted = "embed.Embedder.__call__ = lambda *arguments: None + 1"
-    status, out, err = run("--model", trained[0], "--text", "a", code=planted)
-    assert (status, out) == (1, "")
-    assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
 
 
 # -- the promises ----------------------------------------------------------------------------------

@@ -2,20 +2,17 @@
 
 import json
 import math
-import os
 import re
 import shutil
-import signal
 from functools import partial
 
 import numpy as np
 import pytest
 
-from tinyfm import cuda, models, pretrained
+from tinyfm import models, pretrained
 from tinyfm.demos import chat, generate, language, sources
 from tinyfm.tokenizer import Tokenizer
 from tinyfm_tests import commands
-from tinyfm_tests.commands import C_LOCALE, Terminal
 
 MOST_PERPLEXITY = 60  # of the default training, on modules that it has not seen: a bigram has 77
 
@@ -26,7 +23,7 @@ FOLDER = [*FOLDER, "tokenizer_config.json"]
 GREEDY = ("--temperature", 0)
 
 call, refused = (partial(function, generate) for function in (commands.call, commands.refused))
-start, run = (partial(function, "generate") for function in (commands.start, commands.run))
+run = partial(commands.run, "generate")
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +73,6 @@ def model(trained, tmp_path):
 
 
 # -- learning --------------------------------------------------------------------------------------
-
-
-def test_help():
-    status, out, err = run("--help")
-    assert (status, err) == (0, "")
-    assert out.startswith("usage: generate ")
-    for option in ("--corpus", "--level", "--model", "--save", "--resume", "--prompt", "--top-p",
-                   "--show-probabilities", "--beams", "--steps", "--seed", "--device"):  # fmt: skip
-        assert option in out
 
 
 def test_a_training_reports_and_leaves_a_folder(trained):
@@ -153,14 +141,6 @@ def test_characters_are_the_vocabulary(files, tmp_path):
     assert f" {len(text) * 9 // 10 + 1:,} tokens, {len({*text}) + 2} in the vocabulary" in out
 
 
-def test_one_seed_gives_the_same_model(trained, few, tmp_path):
-    for name, seed in (("again", 0), ("other", 1)):
-        call("--steps", 5, *few, "--seed", seed, "--save", tmp_path / name)
-    folders = (trained[0], tmp_path / "again", tmp_path / "other")
-    wanted, again, other = ((f / "model.safetensors").read_bytes() for f in folders)
-    assert again == wanted != other
-
-
 def test_samples_go_on_with_the_prompt_and_leave_the_training_alone(trained, few, tmp_path):
     status, out, err = call(
         "--steps", 5, *few, "--prompt", "for i", "--num-return-sequences", 2,
@@ -171,35 +151,6 @@ def test_samples_go_on_with_the_prompt_and_leave_the_training_alone(trained, few
     assert out.startswith("for i") and "\n---\nfor i" in out
     weights = (tmp_path / "language-model" / "model.safetensors").read_bytes()
     assert weights == (trained[0] / "model.safetensors").read_bytes()
-
-
-def test_r38_a_training_that_was_stopped_goes_on_to_the_same_model(few, tmp_path):
-    how = ("--steps", 200, *few, "--dropout", 0.1)
-    assert call(*how, "--save", "whole", cwd=tmp_path)[0] == 0
-    terminal = Terminal()
-    with start(*how, "--save", "parts", cwd=tmp_path, stderr=terminal.writer) as process:
-        try:
-            terminal.wait_for(rb" (?!0)\d+/200 ")
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=120)
-        finally:
-            process.kill()
-    said = terminal.text()
-    assert process.returncode == 130
-    assert "--resume goes on" in said and said.rstrip().endswith("generate: interrupted")
-    parts, whole = (tmp_path / name / "model.safetensors" for name in ("parts", "whole"))
-    assert parts.read_bytes() != whole.read_bytes()
-    assert call("--model", "parts", "--prompt", "a", cwd=tmp_path)[0] == 0
-    assert call("--resume", "--save", "parts", cwd=tmp_path)[0] == 0
-    assert parts.read_bytes() == whole.read_bytes()
-
-
-def test_resume_keeps_corpus_and_level(model):
-    for option in (("--level", "char"), ("--corpus", "other.txt")):
-        status, out, err = call("--resume", "--save", model, *option)
-        assert (status, out) == (2, "") and f"{option[0]}: the training in" in err
-    status, out, _ = call("--resume", "--save", model, "--steps", 6)
-    assert status == 0 and " after 6 steps" in out
 
 
 # -- going on --------------------------------------------------------------------------------------
@@ -407,33 +358,11 @@ GPT2LMHeadModel.step = slow
 
 
 def test_a_prompt_on_a_terminal(trained):
-    terminal = Terminal()
-    ends = {"stdin": terminal.writer, "stdout": terminal.writer, "stderr": terminal.writer}
-    with start("--model", trained[0], *GREEDY, "--max-new-tokens", 3, **ends) as process:
-        terminal.wait_for(rb"One prompt a line; Ctrl-D ends.")
-        terminal.type("for i\n")
-        (wanted,) = expected(trained[0], "for i", 3)
-        terminal.wait_for(re.escape(wanted.replace("\n", "\r\n").encode()))
-        terminal.type("a" * 30 + "\n")
-        terminal.wait_for(rb"this line: 30 tokens, and the model takes 24")
-        terminal.type("\x04")
-        assert process.wait(timeout=60) == 0
-    terminal.text()
-
-
-def test_r54_korean_under_a_c_locale(trained):
-    how = ("--model", trained[0], "--prompt", "나는", *GREEDY)
-    answers = {run(*how, env=C_LOCALE), call(*how)}
-    assert len(answers) == 1 and answers.pop()[0] == 0
-
-
-def test_a_closed_output_ends_quietly(trained):
-    reader, writer = os.pipe()
-    with start("--model", trained[0], "--max-new-tokens", 3, stdout=writer) as process:
-        os.close(writer)
-        os.close(reader)
-        _, err = process.communicate(b"a\n" * 3, timeout=60)
-    assert (process.returncode, err) == (0, b"")
+    how, keys = (*GREEDY, "--max-new-tokens", 3), ("for i\n", "a" * 30 + "\n")
+    status, shown, err = commands.typed("generate", "--model", trained[0], *how, keys=keys)
+    (wanted,) = expected(trained[0], "for i", 3)
+    assert status == 0 and wanted in shown.replace("\r\n", "\n")
+    assert "this line: 30 tokens, and the model takes 24" in err
 
 
 def test_a_gpt1_has_no_token_to_begin_with(trained, tmp_path):
@@ -608,16 +537,11 @@ def test_options_of_a_folder_that_generate_lacks_are_named(model):
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        ("--nonsense", "--nonsense"),
-        ("--steps 0", "--steps: give a whole number of at least 1, not '0'"),
         ("--level word", "--level: invalid choice: 'word'"),
-        ("--save=", "--save: give the name of a folder, not ''"),
         ("--model m --corpus=", "--corpus and --level make one"),
         ("--model m --level char", "--corpus and --level make one"),
         ("--model m --resume", "--resume is for a training: leave --model out"),
         ("--model m --context 9", "--context is for a training: leave --model out"),
-        ("--model ./m", "m: no such folder"),
-        ("--resume", "language-model holds no training to go on with, leave --resume out"),
         ("--hidden-size 16 --heads 3", "--hidden-size 16 is not a multiple of --heads 3"),
         ("--context 1", "--context 1: nothing follows one token; give 2 or more"),
         ("--level char --vocab-size 9", "--vocab-size is for --level bpe"),
@@ -676,56 +600,6 @@ def test_r62_a_prompt_that_is_too_long(trained, few, tmp_path):
         assert "--prompt: 25 tokens, and the model takes 24 (25 > 24); cut the text" in said
     status, out, err = call("--model", trained[0], "--max-new-tokens=1", stdin=b"a\n" + b"b" * 25)
     assert (status, out.count("\n")) == (2, 1) and "standard input:2: 25 tokens" in err
-
-
-def test_r79_cuda_without_a_gpu(tmp_path):
-    ok, reason = cuda.status()
-    if ok:
-        pytest.skip("there is a usable GPU here")
-    said = refused("--device", "cuda", place=tmp_path)
-    assert reason in said and "--device cpu" in said
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
-@pytest.mark.parametrize("content", [None, b"{", b"", b"\xff\xfe\x00"], ids=repr)
-def test_a_model_folder_that_lacks_a_file_or_has_a_damaged_one(name, content, model, tmp_path):
-    if content is None:
-        (model / name).unlink()
-    else:
-        (model / name).write_bytes(content)
-    said = refused("--model", model, "--prompt", "a", place=tmp_path)
-    assert (name if content is not None else str(model)) in said
-
-
-@pytest.mark.parametrize(
-    "changes, said",
-    [
-        ({"model_type": "bert"}, "model_type is 'bert', and this command takes gpt2, openai-gpt;"),
-        ({"model_type": None}, "model_type is None"),
-        ({"n_embd": "many"}, "n_embd is 'many': it must be of type int"),
-        ({"vocab_size": 9}, "instead of (9, 16)"),
-    ],
-)
-def test_a_folder_of_another_family_or_of_other_sizes(changes, said, model, tmp_path):
-    path = model / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    assert said in refused("--model", model, "--prompt", "a", place=tmp_path)
-
-
-def test_weights_that_are_not_finite(model, tmp_path):
-    spoilt = pretrained.load(model)
-    bias = next(p for n, p in spoilt.named_parameters() if n.endswith("bias"))
-    bias.data = np.full_like(bias.data, np.nan)
-    spoilt.save_pretrained(model, force=True)
-    said = refused("--model", model, "--prompt", "a", place=tmp_path)
-    assert "is not finite; train the model anew" in said
-
-
-def test_a_bug_shows_its_traceback(trained):
-    planted = "generate.encode_prompt = lambda *arguments: None + 1"
-    status, out, err = run("--model", trained[0], "--prompt", "a", code=planted)
-    assert (status, out) == (1, "")
-    assert err.startswith("Traceback") and "TypeError" in err.splitlines()[-1]
 
 
 # -- beside transformers ---------------------------------------------------------------------------

@@ -466,7 +466,6 @@ def test_without_pretraining(file, tmp_path):
     [
         ("--model m --train f --pretraining-steps=5", "--pretraining-steps is for a new model"),
         ("--pretraining-steps=-1", "--pretraining-steps: give a whole number of at least 0"),
-        ("--model m --input= ", "m: no such folder"),
         ("--model m --steps=5", "--steps is for a training: give --train too"),
         ("--model m --plot=p", "--plot draws a training: give --train too"),
         ("--compare --train f", "--compare makes models of its own: leave --train out"),
@@ -481,7 +480,6 @@ def test_without_pretraining(file, tmp_path):
         ),
         ("--train f --input=", "--input: no text; write a task"),
         ("--top-k=5", "--top-k is for drawing: give a --temperature above 0"),
-        ("--resume", "holds no training to go on with"),
     ],
 )
 def test_r77_bad_options(arguments, said, tmp_path):
@@ -494,14 +492,6 @@ def test_an_input_that_is_too_long(trained, tmp_path):
     assert re.search(
         r"--input: \d+ tokens are over --max-length 5; cut", refused(*how, place=tmp_path)
     )
-
-
-def test_a_model_of_another_family(tmp_path):
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    model = models.BertForMaskedLM(models.BertConfig(vocab_size=9, intermediate_size=8, **sizes))
-    model.save_pretrained(tmp_path / "m")
-    said = refused("--model=m", "--input=a", place=tmp_path)
-    assert "model_type is 'bert', and this command takes t5, mt5" in said
 
 
 # -- the promise of the command --------------------------------------------------------------------

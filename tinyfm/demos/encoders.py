@@ -89,18 +89,23 @@ def open_model(
     """
     path = pretrained.resolve(folder)
     values = pretrained.read_config(path)
-    if (family := values.get("model_type")) not in families:
-        raise InputError(
-            f"{path / pretrained.CONFIG}: model_type is {family!r}, and this command takes "
-            f"{', '.join(families)}; give a model of one of these"
-        )
+    check_family(path, values, families)
     own = [head for head in heads for name in values["architectures"] if name.endswith(head)]
-    cls = models.with_head(str(family), (*own, *heads)[0])
+    cls = models.with_head(values["model_type"], (*own, *heads)[0])
     model = cls.from_pretrained(folder, **config)
     for name, array in model.state_dict().items():
         if not np.isfinite(array).all():  # save_pretrained writes such weights when forced
             raise InputError(f"{folder}: the weight {name} is not finite; train the model anew")
     return model, pretrained.load_tokenizer(folder, model)
+
+
+def check_family(path: Path, values: dict[str, Any], families: Sequence[str]) -> None:
+    """InputError if the model in a folder, with these values in its config, is none of them."""
+    if (family := values.get("model_type")) not in families:
+        raise InputError(
+            f"{path / pretrained.CONFIG}: model_type is {family!r}, and this command takes "
+            f"{', '.join(families)}; give a model of one of these"
+        )
 
 
 def new_tokenizer(

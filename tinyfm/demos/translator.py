@@ -11,9 +11,11 @@ import numpy as np
 from tinyfm import models, pretrained
 from tinyfm.backend import to_numpy
 from tinyfm.data import evaluation_batches
+from tinyfm.demos.encoders import check_family
 from tinyfm.errors import InputError
 from tinyfm.tokenizer import Tokenizer
 
+FAMILIES = (models.TransformerConfig.model_type, models.MarianConfig.model_type)
 BATCH_TOKENS = 4000  # of source and target together, in one batch of translations
 MORE = 50  # subwords, by which a translation may be longer than any that was learnt
 
@@ -37,7 +39,9 @@ class Translator:
     @classmethod
     def load(cls, folder: str | Path, device: str) -> Translator:
         """The translator that `save` has written; InputError names what does not fit."""
-        model = pretrained.load(Path(folder))  # as text it may name one of the hub's
+        path = pretrained.resolve(Path(folder))  # as text it may name one of the hub's
+        check_family(path, pretrained.read_config(path), FAMILIES)
+        model = pretrained.load(path)
         if not isinstance(model, models.Transformer):
             raise InputError(f"{folder}: holds a {type(model).__name__}, which does not translate")
         for name, array in model.state_dict().items():
