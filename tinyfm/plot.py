@@ -326,13 +326,22 @@ def _saved(figure: Figure, path: str | Path | None) -> Figure:
     """The figure, written to path if there is one, in a resolution that can be zoomed into."""
     dpi = min(150.0, math.sqrt(MOST_PIXELS / math.prod(figure.get_size_inches())))
     if path is not None:
-        with replacing(Path(path)) as temporary, warnings.catch_warnings():
-            # Said once and with the remedy by `_legible`, not for every character.
-            warnings.filterwarnings("ignore", r"Glyph .*HANGUL.* missing")
+        with replacing(Path(path)) as temporary, warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
             figure.savefig(temporary, format="png", dpi=dpi)
+        # Of letters it is said once, not for each of them; of Korean ones by `_legible`.
+        lost: list[warnings.WarningMessage] = []
+        others: list[warnings.WarningMessage] = []
+        for warning in said:
+            (lost if GLYPH.match(str(warning.message)) else others).append(warning)
+        for each in others:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        if any("HANGUL" not in str(warning.message) for warning in lost):
+            logger.warning("%s: letters that no font here has are drawn as boxes", path)
     return figure
 
 
+GLYPH = re.compile(r"Glyph .* missing")
 HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7a3]")
 KOREAN_FONTS = (
     "Malgun Gothic",

@@ -476,6 +476,18 @@ def test_without_matplotlib_one_line_says_what_to_install(draw, monkeypatch):
         draw()
 
 
+def test_letters_without_a_font_are_said_once(tmp_path, caplog):
+    plot.lines(
+        {"\u0939\u093f\u0928\u094d\u0926\u0940": [(1, 2.0), (2, 1.0)]},
+        tmp_path / "a.png",
+        x="\u0939",
+        y="loss",
+    )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{tmp_path / 'a.png'}: letters that no font here has are drawn as boxes"
+    ]
+
+
 def test_nothing_global_is_touched(tmp_path):
     code = """
 import sys, matplotlib
