@@ -349,6 +349,10 @@ class WindowBatches:
         windows = self._ids[starts + np.arange(self._length)]
         return {"input_ids": windows, "labels": windows}
 
+    def padding_share(self) -> float:
+        """A window is full."""
+        return 0.0
+
     def state_dict(self) -> dict[str, int]:
         """Where the stream stands: a few integers, from which `load_state_dict` goes on."""
         return {

@@ -92,8 +92,13 @@ def rouge(predictions: Sequence[str], references: Sequence[str | Sequence[str]])
     return Rouge(*(sum(scores) / len(scores) for scores in zip(*best, strict=True)))
 
 
+def rouge_words(text: str) -> list[str]:
+    """The words of a text that ROUGE counts."""
+    return re.findall("[a-z0-9]+", text.lower())
+
+
 def _rouge(*texts: str) -> Rouge:
-    reference, words = (re.findall("[a-z0-9]+", text.lower()) for text in texts)
+    reference, words = map(rouge_words, texts)
     pairs = list(pairwise(reference)), list(pairwise(words))
     return Rouge(
         _f1(_common(reference, words), len(reference), len(words)),

@@ -24,7 +24,7 @@ def read_lines(path: str | Path) -> list[str]:
     """
     content = read_bytes(Path(path)).removeprefix(b"\xef\xbb\xbf")
     if not content:
-        raise InputError(f"{path}: the file is empty; give one with a sentence in each line")
+        raise InputError(f"{path}: the file is empty; give one with lines of text")
     lines = content.removesuffix(b"\n").split(b"\n")
     return [_decode(line, path, number) for number, line in enumerate(lines, 1)]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench import summaries as bench
 from tinyfm import InputError, manual_seed, models, optim, pretrained
 from tinyfm.data import ExampleBatches, collate_examples
-from tinyfm.demos import denoise, denoising, documents
+from tinyfm.demos import denoise, denoising, documents, modelling
 from tinyfm.demos.records import Summarized, read_summaries
 from tinyfm.demos.rewriting import Rewriter
 from tinyfm.metrics import rouge
@@ -237,7 +237,9 @@ def test_losses_are_means_over_all_tokens(half_learnt):
     loss = sum(output.loss.item() * output.num_labels for output in alone) / count
     many = tests * 50  # more than one batch
     assert denoising.score(model, many).loss == pytest.approx(loss, rel=1e-4)
-    assert denoising.loss_of(model, [bare(test) for test in many]) == pytest.approx(loss, rel=1e-4)
+    assert modelling.mean_loss(model, [bare(test) for test in many]) == pytest.approx(
+        loss, rel=1e-4
+    )
 
 
 def bare(test):
@@ -417,6 +419,54 @@ def test_a_line_for_each_document_and_scores_where_there_are_summaries(summarize
     assert (status, err) == (0, "") and len(bare_out.splitlines()) == 2
 
 
+def test_summaries_of_documents_without_one_are_printed_after_a_training_too(files, tmp_path):
+    (tmp_path / "more.txt").write_text("a b c. d e f.\ng h i.\n", encoding="utf-8")
+    how = ("--train", files / "pairs.jsonl", *TINY, "--max-length", 40, "--max-tokens", 400)
+    status, out, err = call(*how, "--steps", 2, "--summarize", "more.txt", cwd=tmp_path)
+    assert (status, err) == (0, "")
+    asked = call("--model", "denoising-model", "--summarize", "more.txt", cwd=tmp_path)
+    assert asked == (0, "\n".join(out.splitlines()[-2:]) + "\n", "")
+    assert "saved to" in out.splitlines()[-3]
+
+
+def test_what_goes_on_is_asked_for_what_it_learns(files, few, tmp_path):
+    """With --resume the folder says what is learnt, and the options are to fit that."""
+    pairs = ("--train", files / "pairs.jsonl", *TINY, "--max-length", 40, "--max-tokens", 400)
+    assert call(*pairs, "--steps", 2, "--save", "short", cwd=tmp_path)[0] == 0
+    said = refused("--resume", "--save", "short", "--text", "a <mask>", place=tmp_path)
+    assert "--text is restored, and --train learns to summarise" in said
+    assert call("--steps", 2, *few, "--save", "texts", cwd=tmp_path)[0] == 0
+    said = refused(
+        "--resume", "--save", "texts", "--summarize", files / "pairs.jsonl", place=tmp_path
+    )
+    assert "--summarize needs a model that does" in said
+
+
+def test_rouge_of_another_script_is_said_to_be_none(summarizer, tmp_path):
+    row = {"document": "그는 사과를 먹었다.", "summary": "사과"}
+    (tmp_path / "korean.jsonl").write_text(json.dumps(row), encoding="utf-8")
+    how = ("--model", summarizer[0], "--summarize", "korean.jsonl")
+    status, _, err = call(*how, cwd=tmp_path)
+    assert status == 0 and "ROUGE counts words of a to z and 0 to 9, and no summary has one" in err
+
+
+def test_a_least_length_is_kept_and_what_is_not_read_is_said(summarizer, tmp_path):
+    """Though the folder's own bound is lower."""
+    (tmp_path / "long.txt").write_text("a b c " * 60, encoding="utf-8")
+    how = ("--model", summarizer[0], "--summarize", "long.txt", "--beams", 1)
+    bound = pretrained.load(summarizer[0]).generation_config["max_length"]
+    assert bound < 36 <= pretrained.load(summarizer[0]).position_limit()
+    status, out, err = call(*how, "--min-new-tokens", 35, cwd=tmp_path)
+    assert status == 0
+    assert err.splitlines()[-1] == "1 text of 40 tokens or more, of which the model reads the " \
+        "beginning"  # fmt: skip
+    tokenizer = pretrained.load_tokenizer(summarizer[0], pretrained.load(summarizer[0]))
+    assert len(tokenizer.encode(out.strip()).ids) >= 30
+    restored = call("--model", summarizer[0], "--text", "a <mask>", "--beams", 1,
+                    "--min-new-tokens", 35)[1]  # fmt: skip
+    assert len(tokenizer.encode(restored.partition("\t")[2].strip()).ids) >= 30
+
+
 def test_summaries_can_be_told_how_long_to_be(summarizer, files):
     how = ("--model", summarizer[0], "--summarize", files / "lines.txt")
     short = call(*how, "--max-new-tokens", 3, "--beams", 2)[1].splitlines()
@@ -430,7 +480,7 @@ def test_a_pretrained_model_learns_to_summarize(trained, files, tmp_path):
     pairs = files / "pairs.jsonl"
     how = ("--model", trained[0], "--train", pairs, "--steps", 1, "--lr", 1e-9)
     status, out, err = call(*how, "--max-length", 12, "--save", tmp_path / "new")
-    assert (status, err) == (0, "") and "26 documents have 12 tokens or more; what is" in out
+    assert (status, err) == (0, "") and "26 documents of 12 tokens or more; what is" in out
     assert call(*how, "--save", tmp_path / "whole")[0] == 0
     options = json.loads((tmp_path / "whole" / "checkpoint" / "options.json").read_text())
     assert options["max_length"] == 24

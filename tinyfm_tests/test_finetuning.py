@@ -94,7 +94,9 @@ def test_a_training_says_what_it_does_and_leaves_a_folder(name, trained):
     folder, status, out, err = trained[name]
     assert (status, err) == (0, "")
     first, *others = out.splitlines()
-    assert re.match(r"12 records, \d+ subwords, [\d,]+ parameters, \d+ batches an epoch, 5 ", first)
+    assert re.match(
+        r"12 records, \d+ subwords, [\d,]+ parameters, \d+ batch(es)? an epoch, 5 ", first
+    )
     assert len([line for line in others if re.match(rf"  {SCORES[name]}", line)]) >= 5
     assert re.match(r"loss \d+\.\d+ after 5 steps, \d+ s; saved to ", others[-2])
     assert re.match(rf".*{name}\.txt: {SCORES[name]}", others[-1])
@@ -125,7 +127,7 @@ def test_options_reach_the_model_and_epochs_give_the_steps(name, files, tmp_path
     how = ("--train", files[name], *TINY, "--max-length=20", "--dropout=0.3")
     status, out, err = call(name, *how, "--epochs=2", "--max-tokens=24", cwd=tmp_path)
     assert (status, err) == (0, "")
-    batches, steps = re.search(r"(\d+) batches an epoch, (\d+) steps", out).groups()
+    batches, steps = re.search(r"(\d+) batch(?:es)? an epoch, (\d+) steps", out).groups()
     assert int(steps) == 2 * int(batches) > 4
     config = pretrained.load(tmp_path / FOLDERS[name]).config
     assert (config.hidden_size, config.num_hidden_layers, config.num_attention_heads) == (16, 1, 2)

@@ -109,7 +109,8 @@ def test_every_text_comes_back(text, seed):
     whole = np.where(bert.labels == IGNORE_INDEX, bert.reads, bert.labels).tolist()
     assert (whole[0], whole[-1]) == (cls, sep)
     assert [id for id in whole if id not in (cls, sep)] == ids
-    assert found["BERT"].loss[0] == max(1, round(0.15 * len(whole)))
+    assert found["BERT"].loss[0] == max(1, round(0.15 * len(whole))) + len(bert.others)
+    assert len(bert.others) == (whole.count(sep) - 1)
     known = {*ids, cls, sep, vocabulary.id("[MASK]")}
     assert known.issuperset(bert.reads.tolist())
 
@@ -142,6 +143,13 @@ def test_sentences_are_a_pair_for_bert():
     sizes = re.findall(r"Segment 0 has (\d+) tokens and segment 1 (\d+)", found["BERT"].remarks[1])
     assert [tuple(map(int, pair)) for pair in sizes] == [(places[0] + 1, places[1] - places[0])]
     assert "segment 1 follow (label 0)" in found["BERT"].remarks[1]
+    # A loss at [CLS], and one at the word; a text of one sentence has no second loss.
+    assert found["BERT"].loss == (2, 11)
+    assert "".join(drawing.lines([found["BERT"]], vocabulary.shown, 90)).count("█" * 11) == 2
+    assert any(
+        re.match(r"  \[CLS\] .*  follows", line)
+        for line in drawing.lines([found["BERT"]], vocabulary.shown, 90)
+    )
     assert len(seen("I came, I saw.")[0]["BERT"].remarks) == 1
 
 
@@ -152,6 +160,16 @@ def test_without_a_translation_the_text_stands_in_its_place():
     assert "--target gives one" in view.remarks[0]
     text = new_text("I saw it.", vocabulary)
     assert transformer(text, text, vocabulary).remarks == ()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_hide_names_is_hidden_from_bert(seed):
+    """Of what chance chooses, a fifth would be read as another word or as itself."""
+    (stack,) = seen(EXAMPLE, hide=["me to", "party"], seed=seed)[0]["BERT"].stacks
+    places = [5, 6, 8]  # behind [CLS]
+    mask = seen(EXAMPLE)[1].id("[MASK]")
+    assert np.flatnonzero(stack.reads == mask).tolist() == places
+    assert np.flatnonzero(stack.asked).tolist() == places
 
 
 @pytest.mark.parametrize("learn", ["train", "train_byte_level", "train_unigram"])

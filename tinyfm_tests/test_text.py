@@ -42,10 +42,7 @@ def test_r54_bad_bytes_name_file_and_line(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_refused(tmp_path, content):
     path = write(tmp_path / "empty", content)
-    assert (
-        error_of(read_lines, path)
-        == f"{path}: the file is empty; give one with a sentence in each line"
-    )
+    assert error_of(read_lines, path) == f"{path}: the file is empty; give one with lines of text"
 
 
 def test_r77_what_cannot_be_read_is_named(tmp_path):

@@ -23,7 +23,7 @@ from tinyfm import metrics
 from tinyfm.backend import to_numpy
 from tinyfm.data import Example
 from tinyfm.demos import cli, facts
-from tinyfm.demos.encoders import new_example, outputs
+from tinyfm.demos.encoders import new_example
 from tinyfm.demos.finetuning import (
     Command,
     Model,
@@ -34,6 +34,7 @@ from tinyfm.demos.finetuning import (
     run,
     shared_parser,
 )
+from tinyfm.demos.modelling import outputs
 from tinyfm.demos.records import Question, Records, read_questions
 from tinyfm.errors import InputError
 from tinyfm.objectives import answer_span, answer_text, best_spans

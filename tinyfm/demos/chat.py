@@ -31,7 +31,6 @@ import numpy as np
 import tinyfm
 from tinyfm.data import Example
 from tinyfm.demos import cli, instructions
-from tinyfm.demos.encoders import outputs
 from tinyfm.demos.families import LANGUAGE
 from tinyfm.demos.finetuning import (
     GENERATED,
@@ -54,6 +53,7 @@ from tinyfm.demos.language import (
     note_unknown,
 )
 from tinyfm.demos.learning import Option
+from tinyfm.demos.modelling import outputs
 from tinyfm.demos.records import Chat, Message, Records, read_chats
 from tinyfm.errors import InputError
 from tinyfm.objectives import chat_example, chat_parts, chat_prompt

@@ -36,7 +36,6 @@ from tinyfm import metrics
 from tinyfm.backend import to_numpy
 from tinyfm.data import Example
 from tinyfm.demos import cli, reviews
-from tinyfm.demos.encoders import outputs
 from tinyfm.demos.families import BERT, GPT1, Family
 from tinyfm.demos.finetuning import (
     GENERATED,
@@ -55,6 +54,7 @@ from tinyfm.demos.finetuning import (
     shared_parser,
 )
 from tinyfm.demos.learning import Say, begun
+from tinyfm.demos.modelling import outputs
 from tinyfm.demos.records import Choice, Records, read_classification
 from tinyfm.demos.records import Example as Record
 from tinyfm.errors import InputError

@@ -37,17 +37,17 @@ from tinyfm.demos.denoising import (
     LEAST,
     Scores,
     Spoil,
-    loss_of,
     new_model,
     new_test,
     new_tokenizer,
     score,
     whole_sentences,
 )
-from tinyfm.demos.encoders import open_model, size_options, train_encoder
+from tinyfm.demos.encoders import new_optimizer
 from tinyfm.demos.finetuning import is_text
 from tinyfm.demos.language import ESCAPES
 from tinyfm.demos.learning import Look, Option, Say, Training, begun
+from tinyfm.demos.modelling import mean_loss, open_model, size_options, train_model
 from tinyfm.demos.pretraining import check_lengths
 from tinyfm.demos.records import read_summaries
 from tinyfm.demos.rewriting import FAMILIES, HEAD, Rewriter, generation_config
@@ -97,6 +97,7 @@ TRAINING = Training(
         "noise": are_noises,
     },
 )  # fmt: skip
+NO_SUMMARIES = "--summarize needs a model that does: give it by --model, or --train"
 SAMPLES, SHORT = 2, 40  # held-out texts that are shown spoilt and restored; their most tokens
 
 
@@ -135,7 +136,9 @@ def new_parser() -> cli.Parser:
         "--plot", type=cli.folder, metavar="FOLDER", help="draw the curves of the training (needs "
         "matplotlib)",
     )  # fmt: skip
-    search = parser.add_argument_group("how to search (what is left out is the model's own)")
+    search = parser.add_argument_group(
+        "how to search", "The defaults are those of --text; of summaries they stand in the folder."
+    )
     for name, (kind, metavar, meaning) in SEARCH.items():
         option = name.replace("_", "-")
         search.add_argument(f"--{option}", type=kind, metavar=metavar, help=meaning)
@@ -176,7 +179,7 @@ def main(args: argparse.Namespace) -> None:
         print_restored(rewriter, args.text, "--text")
     if records is not None:
         summaries = report(rewriter, args.summarize, records, say)
-        if not learning:
+        if not (learning and any(record.summaries for record in records)):  # else it is a test
             print("\n".join(summary.translate(ESCAPES) for summary in summaries))
     elif not learning and args.text is None:
         cli.answer_lines(lambda line, where: print_line(rewriter, line, where))
@@ -193,8 +196,6 @@ def check(args: argparse.Namespace, learning: bool) -> None:
             raise InputError(
                 f"--train learns from summaries, --{pretraining[0]} from texts: give one of them"
             )
-        if args.text is not None:
-            raise InputError("--text is restored, and --train learns to summarise: leave one out")
         own = [name for name in (*size_options(1), "dropout") if getattr(args, name) is not None]
         if args.model is not None and own:
             raise InputError(
@@ -206,7 +207,7 @@ def check(args: argparse.Namespace, learning: bool) -> None:
             raise InputError(f"--model uses a saved model, --{pretraining[0]} makes one")
         TRAINING.refuse(args)
     elif args.summarize is not None and not args.resume:
-        raise InputError("--summarize needs a model that does: give it by --model, or --train")
+        raise InputError(NO_SUMMARIES)
     if args.valid is not None and args.train is None and not args.resume:
         raise InputError("--valid belongs to --train: give that too")
     if args.plot is not None and not learning:
@@ -266,7 +267,11 @@ def settle(args: argparse.Namespace) -> None:
     """Fill in what is left out: with --resume from the folder, else what fits what is learnt."""
     TRAINING.settle(args, kind)
     if args.train is None:
+        if args.summarize is not None:
+            raise InputError(NO_SUMMARIES)
         args.noise = list(dict.fromkeys(args.noise or DEFAULT))
+    elif args.text is not None:
+        raise InputError("--text is restored, and --train learns to summarise: leave one out")
 
 
 def kind(args: argparse.Namespace) -> int:
@@ -345,12 +350,13 @@ def pretrain(
         f"noise {' '.join(args.noise)}: {len(train_texts)} documents, {sentences} sentences, "
         f"{len(learnt)} texts"
     )
-    history = train_encoder(TRAINING, args, model, tokenizer, batches, look, say, what)
+    optimizer = new_optimizer(model)
+    history = train_model(TRAINING, args, model, tokenizer, batches, optimizer, look, say, what)
     if args.plot is not None:
         plot.curves(history, Path(args.plot) / "curves.png")
     scores = score(model, test)
     say(f"{len(held_out)} held-out documents: {scores}")
-    return rewriter, loss_of(model, own), scores
+    return rewriter, mean_loss(model, own), scores
 
 
 def new_look(

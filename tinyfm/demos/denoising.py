@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,9 +16,9 @@ import numpy as np
 from tinyfm import models
 from tinyfm.backend import to_numpy
 from tinyfm.data import Batch, Example, collate_examples
-from tinyfm.demos import encoders
+from tinyfm.demos import modelling
 from tinyfm.demos.documents import Document
-from tinyfm.demos.learning import CHECKPOINT
+from tinyfm.demos.modelling import check_heads, outputs, vocabulary
 from tinyfm.objectives import TextTokens, denoise, infilling_spans, text_infilling, text_tokens
 from tinyfm.tokenizer import Tokenizer
 
@@ -32,16 +31,14 @@ LEAST = 4  # tokens of a text: <s>, two of which one can tell the other, </s>
 
 def new_tokenizer(args: argparse.Namespace, texts: Iterable[str]) -> Tokenizer:
     """A vocabulary learnt from the texts; with --resume the one of the training that goes on."""
-    if args.resume:
-        return Tokenizer.load(Path(args.save) / CHECKPOINT)
-    return Tokenizer.train_byte_level(texts, args.vocab_size, bart=True)
+    return vocabulary(args, lambda: Tokenizer.train_byte_level(texts, args.vocab_size, bart=True))
 
 
 def new_model(
     args: argparse.Namespace, tokenizer: Tokenizer
 ) -> models.BartForConditionalGeneration:
     """A BART of the sizes in args, with random weights."""
-    encoders.check_heads(args)
+    check_heads(args)
     sides: dict[str, Any] = {}
     for side in ("encoder", "decoder"):
         sides[f"{side}_layers"] = args.layers
@@ -61,7 +58,7 @@ def new_model(
         forced_eos_token_id=tokenizer.eos_id,
         **sides,
     )
-    return encoders.new_model(models.BartForConditionalGeneration, config)
+    return modelling.new_model(models.BartForConditionalGeneration, config)
 
 
 # -- texts and noise -------------------------------------------------------------------------------
@@ -185,7 +182,7 @@ def score(model: Any, tests: Sequence[Example]) -> Scores:
     right: list[np.ndarray] = []
     hidden: list[np.ndarray] = []
     texts = [{name: e[name] for name in ("input_ids", "labels")} for e in tests]
-    for indexes, batch, output in encoders.outputs(model, texts):
+    for indexes, batch, output in outputs(model, texts):
         loss += output.loss.item() * output.num_labels
         hits = to_numpy(output.logits.data).argmax(-1) == batch["labels"]
         for i, row in zip(indexes, hits, strict=True):
@@ -200,13 +197,6 @@ def score(model: Any, tests: Sequence[Example]) -> Scores:
         float(np.mean(spans)),
         len(spans),
     )
-
-
-def loss_of(model: Any, examples: Sequence[Example]) -> float:
-    """The mean loss of their labels."""
-    found = [(o.loss.item(), o.num_labels) for _, _, o in encoders.outputs(model, examples)]
-    losses, counts = zip(*found, strict=True)
-    return float(np.average(losses, weights=counts))
 
 
 def restored(right: np.ndarray, hidden: np.ndarray) -> list[bool]:

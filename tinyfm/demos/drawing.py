@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tinyfm import plot
-from tinyfm.data import IGNORE_INDEX
 from tinyfm.demos.five_models import Stack, View
 from tinyfm.text import columns
 
@@ -71,6 +70,7 @@ def shortened(view: View, most: int) -> tuple[View, str]:
             stack.reads[:most],
             stack.labels[:most],
             {name: mask[:most, :most] for name, mask in stack.sees.items()},
+            {place: said for place, said in stack.others.items() if place < most},
         )
         for stack in view.stacks
     )
@@ -86,18 +86,25 @@ def _room(view: View, width: int) -> int:
 
 def _block(stack: Stack, shown: Shown) -> list[str]:
     """A head and a line for each position, all equally wide."""
-    asked = stack.labels != IGNORE_INDEX
+    asked = stack.asked
     table = [[f"{stack.name} in", *_tokens(stack.reads, shown)]]
     for name, mask in stack.sees.items():
         table.append([name, *map(_cells, mask, asked)])
     if asked.any():
-        table.append(["label", *_tokens(stack.labels, shown)])
+        table.append(["label", *_labels(stack, shown)])
     padded = [_equally_wide(column) for column in table]
     return [GAP + GAP.join(line) for line in zip(*padded, strict=True)]
 
 
 def _tokens(ids: np.ndarray, shown: Shown) -> list[str]:
     return [_cut(shown(int(id))) for id in ids]
+
+
+def _labels(stack: Stack, shown: Shown) -> list[str]:
+    """What is to be said: a token, or something else, or nothing."""
+    return [
+        _cut(stack.others.get(place) or shown(int(id))) for place, id in enumerate(stack.labels)
+    ]
 
 
 def _cells(row: np.ndarray, asked: bool) -> str:
@@ -157,7 +164,7 @@ def figure(views: Sequence[View], shown: Shown, path: str | Path | None = None) 
 
 def _panels(stack: Stack, shown: Shown, source: Stack) -> Iterator[plot.MaskPanel]:
     """Panels side by side: the first has what is read at its left, the last the labels."""
-    asked = stack.labels != IGNORE_INDEX
+    asked = stack.asked
     reads = _tokens(stack.reads, shown)
     for name, mask in stack.sees.items():
         first, last = name == next(iter(stack.sees)), name == "itself"
@@ -167,5 +174,5 @@ def _panels(stack: Stack, shown: Shown, source: Stack) -> Iterator[plot.MaskPane
             asked,
             rows=reads if first else (),
             columns=_tokens(source.reads, shown) if name == "source" else reads,
-            after=_tokens(stack.labels, shown) if last and asked.any() else (),
+            after=_labels(stack, shown) if last and asked.any() else (),
         )

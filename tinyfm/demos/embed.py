@@ -35,14 +35,12 @@ from tinyfm.demos.encoders import (
     check_length,
     new_config,
     new_example,
-    new_model,
+    new_optimizer,
     new_tokenizer,
     open_model,
-    outputs,
-    size_options,
-    train_encoder,
 )
 from tinyfm.demos.learning import Option, Say, Training
+from tinyfm.demos.modelling import new_model, outputs, size_options, train_model
 from tinyfm.demos.pretraining import check_lengths
 from tinyfm.demos.records import Records, read_classification
 from tinyfm.demos.similar import Scored
@@ -337,7 +335,8 @@ def train(
         return {}
 
     what = f"{len(pairs)} pairs"
-    train_encoder(TRAINING, args, model, tokenizer, batches, look, say, what, saved=body)
+    optimizer = new_optimizer(model)
+    train_model(TRAINING, args, model, tokenizer, batches, optimizer, look, say, what, saved=body)
     return embedder
 
 

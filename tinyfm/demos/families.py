@@ -18,14 +18,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tinyfm import models
 from tinyfm.demos import encoders, language
-from tinyfm.demos.learning import CHECKPOINT
+from tinyfm.demos.modelling import check_heads, new_model, vocabulary
 from tinyfm.subwords import BPE_SPECIALS, END_OF_TEXT
 from tinyfm.tokenizer import Encoding, Tokenizer
 
@@ -36,13 +35,15 @@ class Family:
     types: what config.json calls its models; a new one is of the first.
     choice: the end of the name of the class that chooses among endings.
     generative: whether its models predict the next word as well.
+    unit: what its vocabulary is said to be of.
     """
 
     name: ClassVar[str] = "bert"
     types: ClassVar[Sequence[str]] = encoders.FAMILIES
     choice: ClassVar[str] = "ForMultipleChoice"
     generative: ClassVar[bool] = False
-    train: Callable[..., Any] = staticmethod(encoders.train_encoder)
+    unit: ClassVar[str] = "subwords"
+    new_optimizer: Callable[..., Any] = staticmethod(encoders.new_optimizer)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
@@ -54,7 +55,7 @@ class Family:
         self, args: argparse.Namespace, tokenizer: Tokenizer, head: str, **config: Any
     ) -> Any:
         """A model of the sizes in args, with random weights; config: more fields."""
-        return encoders.new_model(
+        return new_model(
             models.with_head(self.types[0], head), encoders.new_config(args, tokenizer, **config)
         )
 
@@ -77,7 +78,8 @@ class LanguageModels(Family):
     name = "gpt"
     types = language.FAMILIES
     generative = True
-    train: Callable[..., Any] = staticmethod(language.train_model)
+    unit = "in the vocabulary"
+    new_optimizer: Callable[..., Any] = staticmethod(language.new_optimizer)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
@@ -110,19 +112,21 @@ class GPT(LanguageModels):
 
     types = language.FAMILIES[::-1]
     choice = "DoubleHeadsModel"
-    train: Callable[..., Any] = staticmethod(encoders.train_encoder)
+    unit = Family.unit
+    new_optimizer: Callable[..., Any] = staticmethod(encoders.new_optimizer)
 
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
     ) -> Tokenizer:
-        if args.resume:
-            return Tokenizer.load(Path(args.save) / CHECKPOINT)
-        return Tokenizer.train(lines, args.vocab_size, lowercase=lowercase).with_input_forms()
+        def learnt() -> Tokenizer:
+            return Tokenizer.train(lines, args.vocab_size, lowercase=lowercase).with_input_forms()
+
+        return vocabulary(args, learnt)
 
     def new_model(
         self, args: argparse.Namespace, tokenizer: Tokenizer, head: str, **config: Any
     ) -> Any:
-        encoders.check_heads(args)
+        check_heads(args)
         names = ("resid_pdrop", "embd_pdrop", "attn_pdrop", "summary_first_dropout")
         sizes = models.OpenAIGPTConfig(
             vocab_size=len(tokenizer),
@@ -135,7 +139,7 @@ class GPT(LanguageModels):
             **dict.fromkeys(names, args.dropout),
             **config,
         )
-        return encoders.new_model(models.with_head(self.types[0], head), sizes)
+        return new_model(models.with_head(self.types[0], head), sizes)
 
     def prepared(self, model: Any, tokenizer: Tokenizer) -> tuple[Any, Tokenizer]:
         """A pretrained model learns the tokens of the input forms, which are new to it.
@@ -162,14 +166,12 @@ class TextToText(Family):
     def new_tokenizer(
         self, args: argparse.Namespace, lines: Iterable[str], lowercase: bool
     ) -> Tokenizer:
-        if args.resume:
-            return Tokenizer.load(Path(args.save) / CHECKPOINT)
-        return Tokenizer.train_unigram(lines, args.vocab_size)
+        return vocabulary(args, lambda: Tokenizer.train_unigram(lines, args.vocab_size))
 
     def new_model(
         self, args: argparse.Namespace, tokenizer: Tokenizer, head: str, **config: Any
     ) -> Any:
-        encoders.check_heads(args)
+        check_heads(args)
         sizes = models.T5Config(
             vocab_size=len(tokenizer),
             d_model=args.hidden_size,
@@ -185,7 +187,7 @@ class TextToText(Family):
             decoder_start_token_id=tokenizer.pad_id,
             **config,
         )
-        return encoders.new_model(models.with_head(self.types[0], head), sizes)
+        return new_model(models.with_head(self.types[0], head), sizes)
 
     def longest(self, model: Any) -> int:
         """There are no positions; what is as long as this does not fit into a memory."""

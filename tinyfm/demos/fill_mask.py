@@ -30,13 +30,12 @@ from tinyfm.demos.encoders import (
     longest,
     new_config,
     new_example,
-    new_model,
+    new_optimizer,
     new_tokenizer,
     open_model,
-    size_options,
-    train_encoder,
 )
 from tinyfm.demos.learning import Look, Option, Say, Training, begun
+from tinyfm.demos.modelling import new_model, size_options, train_model
 from tinyfm.demos.pretraining import (
     RECIPES,
     Scores,
@@ -187,7 +186,8 @@ def train(args: argparse.Namespace, device: str, say: Say) -> tuple[Filler, Scor
 
     sentences = sum(map(len, train_texts))
     what = f"recipe {args.recipe}: {len(train_texts)} documents, {sentences} sentences"
-    train_encoder(TRAINING, args, model, tokenizer, batches, look, say, what)
+    optimizer = new_optimizer(model)
+    train_model(TRAINING, args, model, tokenizer, batches, optimizer, look, say, what)
     scores = score(model, tests)
     say(f"{len(held_out)} held-out documents: {scores}")
     return filler, scores

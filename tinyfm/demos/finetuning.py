@@ -16,9 +16,9 @@ import tinyfm
 from tinyfm import pretrained
 from tinyfm.data import Batch, Example, ExampleBatches
 from tinyfm.demos import cli
-from tinyfm.demos.encoders import open_model, pad_id, size_options
 from tinyfm.demos.families import BERT, Family, family_of
 from tinyfm.demos.learning import Option, Say, Training
+from tinyfm.demos.modelling import counted, open_model, pad_id, size_options, train_model
 from tinyfm.demos.records import Records
 from tinyfm.errors import InputError
 from tinyfm.tokenizer import Tokenizer
@@ -317,8 +317,11 @@ def _train(
             f"{cut} of {len(records)} records reach --max-length {args.max_length}: what is beyond "
             "it is left out"
         )
-    what = f"{len(records)} records"
-    family.train(training, args, model, tokenizer, batches, look, say, what, notes=notes)
+    what = counted(len(records), "record")
+    train_model(
+        training, args, model, tokenizer, batches, family.new_optimizer(model), look, say, what,
+        unit=family.unit, notes=notes,
+    )  # fmt: skip
     return ready, tests
 
 

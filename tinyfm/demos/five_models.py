@@ -15,6 +15,7 @@ training is made, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -45,12 +46,19 @@ class Stack(NamedTuple):
     labels  (T,) ids, -100 where no loss is taken
     sees    (T, Tk) bool, True where the row's position may look: by what is looked at, "source" (of
             a decoder, what the encoder has read) and "itself"
+    others  by position, what is to be said there other than a token
     """
 
     name: str
     reads: Ids
     labels: Ids
     sees: Mapping[str, Seen]
+    others: Mapping[int, str] = MappingProxyType({})
+
+    @property
+    def asked(self) -> Seen:
+        """(T,) where a loss is taken."""
+        return (self.labels != IGNORE_INDEX) | np.isin(np.arange(len(self.labels)), [*self.others])
 
 
 class View(NamedTuple):
@@ -67,8 +75,8 @@ class View(NamedTuple):
     @property
     def loss(self) -> tuple[int, int]:
         """Positions with a loss, and all of the stack that has it."""
-        labels = self.stacks[-1].labels
-        return int((labels != IGNORE_INDEX).sum()), len(labels)
+        asked = self.stacks[-1].asked
+        return int(asked.sum()), len(asked)
 
     @property
     def writing(self) -> tuple[str, int]:
@@ -211,11 +219,12 @@ def transformer(text: Text, target: Text | None, vocabulary: Vocabulary) -> View
 def bert(text: Text, vocabulary: Vocabulary, rng: np.random.Generator) -> View:
     """Devlin et al. 2018: hidden words; of several sentences also whether the rest follows."""
     cls, sep, mask = map(vocabulary.id, ("[CLS]", "[SEP]", "[MASK]"))
-    sentences, remarks = text.sentences, []
+    sentences, remarks, others = text.sentences, [], {}
     if len(sentences) > 1:
         pairs = objectives.next_sentence_pairs([sentences], rng, len(text.ids) + 3, short_prob=0)
         a, b, label = next(pairs)
         ids = np.array([cls, *a, sep, *b, sep])
+        others = {0: ("follows", "elsewhere")[label]}
         remarks.append(
             f"Segment 0 has {len(a) + 2} tokens and segment 1 {len(b) + 1}. At [CLS] a second loss "
             f"is taken: does segment 1 follow (label {label}), or is it from elsewhere (label 1)?"
@@ -224,28 +233,30 @@ def bert(text: Text, vocabulary: Vocabulary, rng: np.random.Generator) -> View:
         ids = np.array([cls, *text.ids, sep])
     special = np.isin(ids, [cls, sep])
     if text.hidden is None:
-        share, spared = 0.15, special
+        # Another word is to be one of this text: its words are the vocabulary of mask_tokens.
+        known = np.unique(np.append(ids, mask))
+        places, answers = objectives.mask_tokens(
+            np.searchsorted(known, ids), special, int(np.searchsorted(known, mask)), len(known), rng
+        )
+        reads, chosen = known[places], answers != IGNORE_INDEX
+        hidden, stayed = int((reads == mask).sum()), int((reads == ids)[chosen].sum())
+        other = int(chosen.sum()) - hidden - stayed
+        remark = (
+            f"Of the chosen, {hidden} became [MASK] (the chance is 80%), {other} another word "
+            f"(10%), and {stayed} stayed (10%)."
+        )
     else:
-        share, spared = 1.0, special.copy()
-        spared[~special] = ~text.hidden
-
-    # Another word is to be one of this text: as a vocabulary mask_tokens gets what stands in it.
-    known = np.unique(np.append(ids, mask))
-    places, answers = objectives.mask_tokens(
-        np.searchsorted(known, ids), spared, int(np.searchsorted(known, mask)), len(known), rng,
-        share,
-    )  # fmt: skip
-    reads, chosen = known[places], answers != IGNORE_INDEX
-    hidden, stayed = int((reads == mask).sum()), int((reads == ids)[chosen].sum())
-    other = int(chosen.sum()) - hidden - stayed
-    remarks = [
-        f"Of the chosen, {hidden} became [MASK] (the chance is 80%), {other} another word (10%), "
-        f"and {stayed} stayed (10%).",
-        *remarks,
-    ]
+        chosen = np.zeros(len(ids), bool)
+        chosen[~special] = text.hidden
+        reads = np.where(chosen, mask, ids)
+        remark = (
+            "What --hide names becomes [MASK]; of what chance chooses 10% would become another "
+            "word, and 10% would stay."
+        )
     labels = np.where(chosen, ids, IGNORE_INDEX)
-    stack = Stack("encoder", reads, labels, {"itself": _all(ids, ids)})
-    return View("BERT (2018)", "hidden words", (stack,), tuple(remarks))
+    stack = Stack("encoder", reads, labels, {"itself": _all(ids, ids)}, others)
+    learns = "hidden words, and whether a segment follows" if others else "hidden words"
+    return View("BERT (2018)", learns, (stack,), (remark, *remarks))
 
 
 def gpt(text: Text, vocabulary: Vocabulary) -> View:

@@ -32,18 +32,18 @@ from tinyfm.demos.language import (
     add_generation_options,
     can_stream,
     complete,
-    counted,
     encode_prompt,
     generation_options,
     new_model,
+    new_optimizer,
     new_tokenizer,
     note_unknown,
     open_ended,
     open_model,
     size_options,
-    train_model,
 )
 from tinyfm.demos.learning import Look, Option, Say, Training
+from tinyfm.demos.modelling import counted, train_model
 from tinyfm.errors import InputError
 from tinyfm.metrics import perplexity
 from tinyfm.tokenizer import Tokenizer
@@ -211,7 +211,10 @@ def train(args: argparse.Namespace, device: str, options: dict[str, Any], say: S
         f"{counted(len(texts), 'text')} of {counted(size, 'character')}, "
         f"{counted(len(ids), 'token')}"
     )
-    train_model(TRAINING, args, model, tokenizer, batches, look, say, what)
+    train_model(
+        TRAINING, args, model, tokenizer, batches, new_optimizer(model), look, say, what,
+        unit="in the vocabulary",
+    )  # fmt: skip
     with model.evaluating():
         loss = mean_loss(model, tests)
     scored = np.concatenate([batch["labels"][:, 1:].ravel() for batch in tests])

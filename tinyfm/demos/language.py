@@ -1,6 +1,6 @@
-"""What the commands around GPT share: sizes, opened models, the optimizer, and going on with texts.
+"""What the commands around GPT share: sizes, new models, the optimizer, and going on with texts.
 
-A training is `new_tokenizer`, `new_model` and `train_model`.  What may be said of the way in which
+What may be said of the way in which
 tokens are chosen is added by `add_generation_options` and read by `generation_options`; `complete`
 goes on with a text under these options and writes it while it is made.
 """
@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from tinyfm import models, optim
 from tinyfm.backend import to_numpy
-from tinyfm.demos import cli, encoders
-from tinyfm.demos.learning import CHECKPOINT, Look, Option, Say, Training, learn
+from tinyfm.demos import cli, modelling
+from tinyfm.demos.learning import Option
+from tinyfm.demos.modelling import check_heads, notes, vocabulary
 from tinyfm.errors import InputError
 from tinyfm.generation import (
     GenerationConfig,
@@ -43,7 +41,7 @@ Write = Callable[[str], None]
 
 def size_options(kinds: int, **changes: Any) -> dict[str, Option]:
     """The options of a GPT that is made anew; changes: other defaults, one for each kind."""
-    options = encoders.size_options(kinds, **changes)
+    options = modelling.size_options(kinds, **changes)
     del options["ffn"]  # four times the width, as in every GPT
     context = changes.get("context", (128,) * kinds)
     options["context"] = Option(cli.positive_int, context, "tokens that the model sees at once")
@@ -52,16 +50,14 @@ def size_options(kinds: int, **changes: Any) -> dict[str, Option]:
 
 def new_tokenizer(args: argparse.Namespace, texts: Iterable[str], level: str = "bpe") -> Tokenizer:
     """A vocabulary learnt from the texts; with --resume the one of the training that goes on."""
-    if args.resume:
-        return Tokenizer.load(Path(args.save) / CHECKPOINT)
     if level == "char":
-        return Tokenizer.train_characters(texts)
-    return Tokenizer.train_byte_level(texts, args.vocab_size)
+        return vocabulary(args, lambda: Tokenizer.train_characters(texts))
+    return vocabulary(args, lambda: Tokenizer.train_byte_level(texts, args.vocab_size))
 
 
 def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.GPT2LMHeadModel:
     """A GPT-2 of the sizes in args, with random weights."""
-    encoders.check_heads(args)
+    check_heads(args)
     config = models.GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=args.context,
@@ -75,13 +71,12 @@ def new_model(args: argparse.Namespace, tokenizer: Tokenizer) -> models.GPT2LMHe
         bos_token_id=tokenizer.bos_id,
         eos_token_id=tokenizer.eos_id,
     )
-    return encoders.new_model(models.GPT2LMHeadModel, config)
+    return modelling.new_model(models.GPT2LMHeadModel, config)
 
 
 def open_model(folder: str) -> tuple[Any, Tokenizer]:
     """The language model in a folder, a GPT-2 or GPT-1, and its tokenizer; or an InputError."""
-    with notes():
-        return encoders.open_model(folder, "LMHeadModel", families=FAMILIES)
+    return modelling.open_model(folder, "LMHeadModel", families=FAMILIES)
 
 
 def new_optimizer(model: Any) -> optim.AdamW:
@@ -89,42 +84,6 @@ def new_optimizer(model: Any) -> optim.AdamW:
     return optim.AdamW(
         model.parameters(), lr=1.0, betas=(0.9, 0.95), weight_decay=0.1, decay=lambda p: p.ndim > 1
     )
-
-
-def train_model(
-    training: Training,
-    args: argparse.Namespace,
-    model: Any,
-    tokenizer: Tokenizer,
-    batches: Any,
-    look: Look,
-    say: Say,
-    what: str,
-    notes: Sequence[str] = (),
-) -> None:
-    """Train, and save the model and its tokenizer to --save.
-
-    what: is learnt from, as the first line tells; notes: more lines.
-    """
-
-    def save(folder: Path) -> None:
-        model.save_pretrained(folder)
-        tokenizer.save(folder)
-
-    with training.folder(args, prepare=tokenizer.save) as checkpoint:
-        count = sum(p.size for p in model.parameters())
-        say(
-            f"{what}, {len(tokenizer)} in the vocabulary, {counted(count, 'parameter')}, "
-            f"{counted(len(batches), 'batch', 'batches')} an epoch, {counted(args.steps, 'step')}"
-        )
-        for note in notes:
-            say(note)
-        learn(model, batches, new_optimizer(model), look, save, checkpoint, args, say)
-
-
-def counted(number: int, one: str, more: str | None = None) -> str:
-    """ "1 text", "2,000 texts"."""
-    return f"{number:,} {one if number == 1 else more or f'{one}s'}"
 
 
 # -- how tokens are chosen -------------------------------------------------------------------------
@@ -230,16 +189,6 @@ def _refuse(given: dict[str, Any], names: Sequence[str], why: str) -> None:
 # -- going on with a text --------------------------------------------------------------------------
 
 
-@contextmanager
-def notes() -> Iterator[None]:
-    """What the library warns of meanwhile, as lines on standard error."""
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in said:
-        print(warning.message, file=sys.stderr)
-
-
 def open_ended(tokenizer: Tokenizer, text: str) -> str:
     """A prompt without a space at its end, where the space is no token of its own.
 
@@ -341,8 +290,9 @@ def _generated(
         ) from error
 
 
-# A text in one line, as an answer to a line of standard input.
-ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+# A text in one line, as an answer to a line of standard input, and none that commands a terminal.
+CONTROLS = {chr(i): rf"\x{i:02x}" for i in (*range(32), *range(127, 160))}
+ESCAPES = str.maketrans(CONTROLS | {"\\": r"\\", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
 
 
 def can_stream(options: dict[str, Any]) -> bool:

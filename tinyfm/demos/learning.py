@@ -107,7 +107,7 @@ class Training:
     def add_options(self, parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         """Those that are left out are None until `settle` fills them in."""
         how = parser.add_argument_group("how to train")
-        metavars: dict[Any, str] = {cli.positive_int: "N", cli.yes_or_no: "yes|no"}
+        metavars: dict[Any, str] = {cli.positive_int: "N", cli.seed: "N", cli.yes_or_no: "yes|no"}
         for name, (kind, defaults, meaning) in self.options.items():
             shown = "" if defaults[0] is None else f" (default: {self._by_kind(defaults)})"
             how.add_argument(

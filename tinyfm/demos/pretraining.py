@@ -18,7 +18,7 @@ from tinyfm import models
 from tinyfm.backend import to_numpy
 from tinyfm.data import Example, ExampleBatches
 from tinyfm.demos.documents import Document
-from tinyfm.demos.encoders import outputs
+from tinyfm.demos.modelling import outputs
 from tinyfm.errors import InputError
 from tinyfm.objectives import full_sentences, mask_tokens, next_sentence_pairs
 from tinyfm.tokenizer import Tokenizer

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tinyfm.data import example_batches
-from tinyfm.demos.encoders import BATCH_TOKENS
+from tinyfm.demos.modelling import BATCH_TOKENS, counted
 from tinyfm.errors import InputError
 from tinyfm.models import BartConfig
 from tinyfm.tokenizer import Tokenizer
@@ -50,14 +51,20 @@ class Rewriter:
 
     def __init__(self, model: Any, tokenizer: Tokenizer, options: dict[str, Any]) -> None:
         self.model, self.tokenizer, self.options = model, tokenizer, dict(options)
+        most = self.longest - 1  # besides the start token
         for name in ("min_new_tokens", "max_new_tokens"):
             if name in options:
-                self.options[name] = min(options[name], self.longest - 1)  # besides the start token
+                self.options[name] = min(options[name], most)
 
     @property
     def longest(self) -> int:
         """How many tokens a text may have, special ones included."""
         return self.model.position_limit()
+
+    def _room(self, bound: int) -> dict[str, int]:
+        """A bound on the length: this, or what --min-new-tokens asks for, if that is more."""
+        least = self.options.get("min_new_tokens", 0) + 2  # the start token, the end token
+        return {"max_length": min(max(bound, least), self.longest)}
 
     # -- spoilt texts ------------------------------------------------------------------------------
 
@@ -89,8 +96,7 @@ class Rewriter:
 
     def restore(self, ids: Sequence[int], **options: Any) -> list[Restored]:
         """The best texts that beams find for a spoilt one, as many as there are beams."""
-        length = min(len(ids) + MORE, self.longest)
-        how = RESTORING | {"max_length": length} | self.options | options
+        how = RESTORING | self._room(len(ids) + MORE) | self.options | options
         output = self.model.generate(
             np.array([ids]), num_return_sequences=how["num_beams"], return_scores=True, **how
         )
@@ -110,14 +116,22 @@ class Rewriter:
     def summarize(self, texts: Sequence[str]) -> list[str]:
         """A summary of each text; of one that is too long, of its beginning."""
         encoded = self.tokenizer.encode_batch(texts, max_length=self.longest)
+        if cut := sum(len(ids) == self.longest for ids in encoded):
+            print(
+                f"{counted(cut, 'text')} of {self.longest} tokens or more, of which the model "
+                "reads the beginning",
+                file=sys.stderr,
+            )
         summaries = [""] * len(texts)
-        beams = ((self.model.generation_config or {}) | self.options).get("num_beams", 1)
+        own = self.model.generation_config or {}
+        how = (self._room(own["max_length"]) if own.get("max_length") else {}) | self.options
+        beams = (own | how).get("num_beams", 1)
         for indexes, batch in example_batches(
             [{"input_ids": ids} for ids in encoded],
             max_tokens=max(1, BATCH_TOKENS // beams),
             pad_id=self.tokenizer.pad_id,
         ):
-            made = self.model.generate(**batch, **self.options)
+            made = self.model.generate(**batch, **how)
             for i, row in zip(indexes, made, strict=True):
                 summaries[i] = self.tokenizer.decode(row)
         return summaries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,14 +13,15 @@ import tinyfm
 from tinyfm import plot
 from tinyfm.data import Example, ExampleBatches
 from tinyfm.demos import cli
-from tinyfm.demos.denoising import loss_of, new_model, new_tokenizer
-from tinyfm.demos.encoders import open_model, train_encoder
+from tinyfm.demos.denoising import new_model, new_tokenizer
+from tinyfm.demos.encoders import new_optimizer
 from tinyfm.demos.learning import Look, Say, Training
+from tinyfm.demos.modelling import counted, mean_loss, open_model, train_model
 from tinyfm.demos.pretraining import check_lengths
 from tinyfm.demos.records import Records, Summarized, read_summaries
 from tinyfm.demos.rewriting import FAMILIES, HEAD, MORE, Rewriter, generation_config
 from tinyfm.errors import InputError
-from tinyfm.metrics import rouge
+from tinyfm.metrics import rouge, rouge_words
 from tinyfm.tokenizer import Tokenizer
 
 LEAST = 3  # tokens of a text: <s>, one, </s>
@@ -72,11 +74,12 @@ def learn_summaries(
     checked = None if valid is None else examples_of(valid, tokenizer, args.max_length)
     look = new_look(rewriter, (valid or records)[:SAMPLES], checked, say)
     cut = sum(len(example["input_ids"]) == args.max_length for example in examples)
-    notes = [f"{cut} documents have {args.max_length} tokens or more; what is over is cut"]
-    what = f"{len(records)} records"
-    history = train_encoder(
-        training, args, model, tokenizer, batches, look, say, what, notes=notes if cut else ()
-    )
+    notes = [f"{counted(cut, 'document')} of {args.max_length} tokens or more; what is over is cut"]
+    what = counted(len(records), "record")
+    history = train_model(
+        training, args, model, tokenizer, batches, new_optimizer(model), look, say, what,
+        notes=notes if cut else (),
+    )  # fmt: skip
     if args.plot is not None:
         plot.curves(history, Path(args.plot) / "curves.png")
     return rewriter
@@ -107,7 +110,7 @@ def new_look(
             say(f"  {summary} ({record.summaries[0]})")
         if valid is None:
             return {}
-        loss = loss_of(model, valid)
+        loss = mean_loss(model, valid)
         say(f"  validation loss {loss:.3f}")
         return {"validation_loss": loss}
 
@@ -125,6 +128,11 @@ def report(rewriter: Rewriter, name: str, records: Records[Summarized], say: Say
         first = [record.first for record in known]
         say(f"first sentences of {name}: {_scores(first, known)} ({len(known)} texts)")
         say(f"{name}: {_scores(own, known)} ({len(known)} texts, {took:.0f} s)")
+        if not any(rouge_words(text) for record in known for text in record.summaries):
+            print(
+                f"{name}: ROUGE counts words of a to z and 0 to 9, and no summary has one",
+                file=sys.stderr,
+            )
     return made
 
 

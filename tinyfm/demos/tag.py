@@ -22,7 +22,7 @@ from tinyfm import metrics
 from tinyfm.backend import to_numpy
 from tinyfm.data import Example
 from tinyfm.demos import cli, people
-from tinyfm.demos.encoders import new_example, outputs
+from tinyfm.demos.encoders import new_example
 from tinyfm.demos.finetuning import (
     Command,
     Model,
@@ -33,6 +33,7 @@ from tinyfm.demos.finetuning import (
     run,
     shared_parser,
 )
+from tinyfm.demos.modelling import outputs
 from tinyfm.demos.records import Records, TaggedWords, read_tagging
 from tinyfm.errors import InputError
 from tinyfm.objectives import tag_labels, word_tags

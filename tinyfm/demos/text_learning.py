@@ -6,6 +6,7 @@ Both are tasks as finetuning.py knows them, for one T5 after the other.
 from __future__ import annotations
 
 import argparse
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,17 +17,17 @@ import numpy as np
 from tinyfm.backend import host
 from tinyfm.data import Batch, Example, collate_examples, example_batches
 from tinyfm.demos import cli, text_tasks
-from tinyfm.demos.denoising import loss_of
-from tinyfm.demos.encoders import BATCH_TOKENS, pad_id
 from tinyfm.demos.families import T5, Family
 from tinyfm.demos.finetuning import GENERATED, Change, Model, Score, Task, new_training
 from tinyfm.demos.learning import Option, Training
+from tinyfm.demos.modelling import BATCH_TOKENS, mean_loss, pad_id
 from tinyfm.demos.records import Records, TextPair, read_text_pairs
 from tinyfm.demos.templates import TASKS, Scores, fits, learnt, score_texts, with_dots
 from tinyfm.errors import InputError
 from tinyfm.objectives import raw_length, span_corruption
 
 HEAD = "ForConditionalGeneration"
+SENTINEL = re.compile(r"\s*<extra_id_\d+>\s*")
 MORE = 10  # tokens, by which what a model writes may be longer than the longest target
 Ids = Sequence[int] | np.ndarray
 
@@ -69,10 +70,15 @@ class SpanCorruption(Task[str]):
     asked: Sequence[str] = ()
 
     def read(self, path: str, args: argparse.Namespace, model: Any = None) -> Records[str]:
-        """Sources and targets, each a text by itself."""
+        """Sources and targets, each a text by itself, without sentinels."""
         pairs = read_text_pairs(path, skip=bool(args.skip_bad))
-        places = [pairs.where(i) for i in range(len(pairs)) for _ in range(2)]
-        return Records([text for pair in pairs for text in pair[:2]], places)
+        texts = [
+            (plain, pairs.where(i))
+            for i, pair in enumerate(pairs)
+            for text in pair[:2]
+            if (plain := SENTINEL.sub(" ", text).strip())
+        ]
+        return Records(*map(list, zip(*texts, strict=True)))
 
     def embedded(self) -> tuple[Records[str], dict[str, Records[str]]]:
         self.asked = TextTasks().lines(text_tasks.records()[0])
@@ -123,7 +129,7 @@ class SpanCorruption(Task[str]):
     def score(self, records: Records[str], model: Model) -> Score:
         """The loss of what is hidden, drawn the same way each time."""
         blocks = [example["input_ids"] for example in self.examples(records, model)]
-        loss = loss_of(model.model, corrupted(blocks, model, np.random.default_rng(0)))
+        loss = mean_loss(model.model, corrupted(blocks, model, np.random.default_rng(0)))
         return Score(f"loss {loss:.3f}", {"span_loss": loss})
 
 
@@ -158,14 +164,17 @@ class TextTasks(Task[TextPair]):
         return {"task_specific_params": known or None}
 
     def lines(self, records: Records[TextPair]) -> list[str]:
-        return [text for pair in records for text in pair[:2]]
+        return [SENTINEL.sub(" ", text) for pair in records for text in pair[:2]]
 
     def examples(self, records: Records[TextPair], model: Model) -> list[Example]:
-        """Both sides end in one end token, also where they are cut."""
-        sides = zip(*(pair[:2] for pair in records), strict=True)
-        ids = (model.tokenizer.encode_batch(side, max_length=model.max_length) for side in sides)
-        pairs = zip(*ids, strict=True)
-        return [{"input_ids": source, "labels": target} for source, target in pairs]
+        """Both sides end in one end token, also where they are cut; <extra_id_0> is a sentinel."""
+
+        def ids(text: str) -> list[int]:
+            return model.tokenizer.encode(
+                text, special_tokens=True, max_length=model.max_length
+            ).ids
+
+        return [{"input_ids": ids(pair.source), "labels": ids(pair.target)} for pair in records]
 
     def cut(self, records: Records[TextPair], examples: list[Example], model: Model) -> int:
         """Of a target, too, the end may be left out."""
@@ -178,9 +187,12 @@ class TextTasks(Task[TextPair]):
         greedy = {"max_new_tokens": most, "do_sample": False, "num_beams": 1}
         made = written([example["input_ids"] for example in examples], model, greedy)
         scores = score_tasks(records, made)
+        cut = self.cut(records, examples, model)
         guesses = [pair.guess for pair in records]
         trivial = score_tasks(records, guesses) if all(guesses) else {}
         parts = [told(task, found, trivial.get(task, {})) for task, found in scores.items()]
+        if cut:
+            parts.append(f"of {cut} of {len(records)} texts the end was left out")
         lines = "".join(f"\n    {part}" for part in parts)
         return Score(lines if len(parts) > 1 else parts[0], first_scores(scores))
 
@@ -198,9 +210,14 @@ def score_tasks(pairs: Sequence[TextPair], made: Sequence[str]) -> dict[str, Sco
     """The scores by task of what was written for each pair."""
     tasks = defaultdict[str, list[tuple[str, str]]](list)
     for pair, text in zip(pairs, made, strict=True):
-        tasks[pair.task].append((pair.target, text))
+        tasks[pair.task].append((beside_sentinels(pair.target), beside_sentinels(text)))
     scores = {task: TASKS[task].score if task in TASKS else score_texts for task in tasks}
     return {task: scores[task](*zip(*some, strict=True)) for task, some in tasks.items()}
+
+
+def beside_sentinels(text: str) -> str:
+    """The text without the spaces around its sentinels, which tokens do not keep."""
+    return SENTINEL.sub(lambda found: found[0].strip(), text)
 
 
 def first_scores(scores: dict[str, Scores]) -> Scores:

@@ -25,10 +25,10 @@ from pathlib import Path
 import tinyfm
 from tinyfm import checkpoints, plot, training
 from tinyfm.demos import cli
-from tinyfm.demos.encoders import size_options
 from tinyfm.demos.finetuning import GENERATED, Command, kind_of, learns, run, shared_parser
-from tinyfm.demos.language import add_generation_options, generation_options
+from tinyfm.demos.language import ESCAPES, add_generation_options, generation_options
 from tinyfm.demos.learning import CHECKPOINT, Say, begun
+from tinyfm.demos.modelling import size_options
 from tinyfm.demos.text_learning import (
     PRETRAINING,
     TRAINING,
@@ -91,7 +91,7 @@ def main(args: argparse.Namespace) -> None:
 
     def answer(text: str, where: str) -> None:
         ids = [encode_input(text, where, model, known)] if text.strip() else []
-        print("\t".join(written(ids, model, options)))
+        print("\t".join(text.translate(ESCAPES) for text in written(ids, model, options)))
 
     if args.input is not None:
         answer(args.input, "--input")
@@ -131,13 +131,13 @@ def pretrained(args: argparse.Namespace, say: Say) -> argparse.Namespace:
         if args.model is not None:
             return args
         TRAINING.settle(args, kind_of)
-        if args.pretraining_steps == 0:
-            return args
         if args.max_tokens < (least := 2 * args.max_length):
             raise InputError(
                 f"--max-tokens {args.max_tokens}: a batch must hold a source and a target of "
                 f"--max-length {args.max_length}; give {least} or more"
             )
+        if args.pretraining_steps == 0:
+            return args
         then = {name: getattr(args, name) for name in TRAINING.names}
         then = run_first(args, early, {"steps": args.pretraining_steps, "then": then}, say)
     own = dict.fromkeys((*size_options(1), "dropout"))  # the pretrained model has its own

@@ -14,7 +14,8 @@ import tinyfm
 from tinyfm import models, optim, plot, training
 from tinyfm.data import Batches, evaluation_batches
 from tinyfm.demos import cli
-from tinyfm.demos.learning import CHECKPOINT, SAVES, Look, Option, Say, Training, learn
+from tinyfm.demos.learning import SAVES, Look, Option, Say, Training, learn
+from tinyfm.demos.modelling import vocabulary
 from tinyfm.demos.translator import BATCH_TOKENS, Translator
 from tinyfm.errors import InputError
 from tinyfm.text import ParallelText
@@ -96,10 +97,8 @@ def train(
     if args.d_model % args.heads:
         raise InputError(f"--d-model {args.d_model} is not a multiple of --heads {args.heads}")
     tinyfm.manual_seed(args.seed)
-    if args.resume:
-        tokenizer = Tokenizer.load(Path(args.save) / CHECKPOINT)
-    else:
-        tokenizer = Tokenizer.train([text for pair in pairs for text in pair], args.vocab_size)
+    texts = [text for pair in pairs for text in pair]
+    tokenizer = vocabulary(args, lambda: Tokenizer.train(texts, args.vocab_size))
     try:
         translator = Translator(new_model(args, tokenizer).to(device), tokenizer)
     except MemoryError as error:

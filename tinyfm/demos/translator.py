@@ -11,7 +11,7 @@ import numpy as np
 from tinyfm import models, pretrained
 from tinyfm.backend import to_numpy
 from tinyfm.data import evaluation_batches
-from tinyfm.demos.encoders import check_family
+from tinyfm.demos.modelling import check_family
 from tinyfm.errors import InputError
 from tinyfm.tokenizer import Tokenizer
 

@@ -123,5 +123,5 @@ def text(value: object, name: str, place: Place) -> str:
 def texts(value: object, name: str, place: Place) -> tuple[str, ...]:
     """A list of such texts."""
     if not isinstance(value, list) or not value:
-        raise InputError(f"{place}: {name!r} is no list of texts; write it as [...]")
+        raise InputError(f"{place}: {name!r} is no list of texts; write one or more in [...]")
     return tuple(text(item, name, place) for item in value)
