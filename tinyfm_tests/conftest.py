@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, settings
 
 # Workers of pytest-xdist share the cores, so each computes on one; said before NumPy is loaded.
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # NumPy's, and torch's
+        os.environ.setdefault(name, "1")
 
 from tinyfm import cuda
 
