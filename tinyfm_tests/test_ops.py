@@ -187,6 +187,14 @@ def test_float32_keeps_its_dtype_in_company(function, data):
     assert_allclose(args[tensor_at].grad, exact[tensor_at].grad, rtol=1e-4, atol=1e-4)
 
 
+def test_whole_numbers_beside_a_bias_that_learns():
+    bias = Tensor(np.array([0.5, -0.5], np.float32), requires_grad=True)
+    y = ops.linear(np.array([[1, 2]]), np.array([[3, 4], [5, 6]]), bias)
+    assert y.dtype == np.float32 and y.data.tolist() == [[11.5, 16.5]]
+    y.sum().backward()
+    assert bias.grad.tolist() == [1, 1]
+
+
 @of_every_op
 def test_calls_are_independent(function, data):
     """A second call changes nothing of a first one, and no gradient shares memory with anything."""

@@ -258,7 +258,7 @@ def linear(x, weight, bias=None):
     if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         raise ValueError("the last axis of x must be the weight's second one, (out, in)")
     rows = _as_rows(x)
-    y = rows @ weight.T
+    y = floating(rows @ weight.T)  # x and weight may be integers
     if bias is not None:
         y += bias
     shape, flat = x.shape, y.shape  # vjps that named x or y would keep those arrays alive
