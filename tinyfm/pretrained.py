@@ -208,7 +208,7 @@ class PreTrainedModel(Module, GenerationMixin):
         config = {"architectures": [type(self).__name__], **self.config.to_dict()}
         write_json(path / CONFIG, config)
         if self.generation_config:
-            write_json(path / GENERATION, self.generation_config)
+            write_json(path / GENERATION, _special_ids(self.config) | self.generation_config)
         else:
             (path / GENERATION).unlink(missing_ok=True)  # that of another model
         _remove_shards(path / SHARDS)
@@ -320,6 +320,14 @@ def _older_options(values: dict[str, Any], config: PretrainedConfig) -> dict[str
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _special_ids(config: PretrainedConfig) -> dict[str, int]:
+    """The ids that a config names, for transformers looks for them in generation_config.json alone
+    where there is one."""
+    names = ("bos_token_id", "decoder_start_token_id", "eos_token_id", "pad_token_id")
+    ids = ((name, getattr(config, name, None)) for name in names)
+    return {name: id for name, id in ids if id is not None}
+
+
 def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     """The first model class that was made for configs of this type; TypeError if none was."""
     for cls in _classes.values():
@@ -331,6 +339,9 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     )
 
 
+OLD_NAMES = {"T5WithLMHeadModel": "T5ForConditionalGeneration"}  # of classes, in config.json
+
+
 def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> PreTrainedModel:
     """The model in a folder, or of a published name such as "google-bert/bert-base-uncased", of the
     class that its config.json names; see `from_pretrained`.
@@ -339,7 +350,8 @@ def load(folder: str | os.PathLike[str], dtype: Any = None, **config: Any) -> Pr
     """
     path = resolve(folder)
     values = read_config(path)
-    named, kind = values["architectures"][:1], values.get("model_type")
+    named = [OLD_NAMES.get(name, name) for name in values["architectures"][:1]]
+    kind = values.get("model_type")
     found = [
         cls
         for name, cls in _classes.items()

@@ -106,6 +106,31 @@ def test_the_ids_of_the_published_vocabulary():
     assert BartConfig.base().forced_bos_token_id == BartConfig.large().forced_bos_token_id == 0
 
 
+@pytest.mark.parametrize("more, forced", [({}, 0), ({"bos_token_id": 7}, 7)])
+def test_an_older_name_of_the_first_token(more, forced, tmp_path):
+    BartForConditionalGeneration(BartConfig(**SIZES)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8")) | more
+    for told in ({}, {"force_bos_token_to_be_generated": False}):
+        path.write_text(json.dumps(values | told), encoding="utf-8")
+        assert pretrained.load(tmp_path).config.forced_bos_token_id is None
+    path.write_text(json.dumps(values | {"force_bos_token_to_be_generated": True}))
+    model = pretrained.load(tmp_path)
+    assert model.config.forced_bos_token_id == forced
+    made = model.generate([[5, 6]], [[1, 1]], max_new_tokens=3)
+    assert made[0, 1] == forced
+    path.write_text(
+        json.dumps(values | {"force_bos_token_to_be_generated": True, "forced_bos_token_id": 9})
+    )
+    assert pretrained.load(tmp_path).config.forced_bos_token_id == 9
+
+
+def test_a_source_without_a_token_is_named():
+    model = BartForConditionalGeneration(BartConfig(**SIZES))
+    with pytest.raises(ValueError, match="input_ids has no token: give each source one"):
+        model.generate(np.zeros((2, 0), int), max_new_tokens=2)
+
+
 def test_there_are_three_classes_unless_the_config_says_so():
     assert BartConfig().num_labels == 3
     assert BartConfig(num_labels=5).num_labels == 5

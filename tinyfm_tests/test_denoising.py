@@ -464,3 +464,11 @@ def test_a_vocabulary_without_a_mask_and_texts_without_room_are_named():
     tokenizer = tokenizer.with_special_tokens(SPECIALS)
     with pytest.raises(ValueError, match="max_length is 2"):
         next(denoising_examples(LINES, tokenizer, generator(), max_length=2))
+
+
+@pytest.mark.parametrize("positions", [[True, False], [0.5], [[0]]])
+def test_positions_are_places_and_no_mask(positions):
+    with pytest.raises(TypeError, match=r"positions are .* give the places of tokens"):
+        token_masking([1, 2], 3, None, 0.5, positions)
+    with pytest.raises(TypeError, match=r"positions are .* give the places of tokens"):
+        token_deletion([1, 2], None, 0.5, positions)

@@ -405,6 +405,14 @@ def test_presets_may_be_changed_and_unknown_ones_are_named():
         T5Config.v1_1("3B")
 
 
+def test_an_older_name_of_the_class(tmp_path):
+    T5ForConditionalGeneration(T5Config(**SIZES)).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    values = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(values | {"architectures": ["T5WithLMHeadModel"]}))
+    assert type(pretrained.load(tmp_path)) is T5ForConditionalGeneration
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [

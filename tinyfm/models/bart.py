@@ -76,6 +76,14 @@ class BartConfig(TransformerConfig, ClassifierConfig):
             raise ValueError("tie_word_embeddings is False: the head is always the word table")
 
     @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Folders from before forced_bos_token_id say by another name that it is <s>."""
+        old = values.get("force_bos_token_to_be_generated")
+        if old and values.get("forced_bos_token_id") is None:
+            values = values | {"forced_bos_token_id": values.get("bos_token_id", cls.bos_token_id)}
+        return super().from_dict(values)
+
+    @classmethod
     def base(cls, **changes: Any) -> Self:
         """6 + 6 layers, 768 wide, 12 heads; 139 million parameters (section 2.1)."""
         sizes = {"d_model": 768}

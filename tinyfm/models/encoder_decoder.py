@@ -197,6 +197,8 @@ class EncoderDecoder(EncoderDecoderBody):
         self, input_ids: Array, attention_mask: Array | None, rows: Array, max_length: int
     ) -> State:
         """See tinyfm.generation: each source is encoded once, however many rows run from it."""
+        if input_ids.shape[1] == 0:
+            raise ValueError("input_ids has no token: give each source one at least, such as </s>")
         mask = self._padding(attention_mask)
         memory = self.encode(input_ids, mask)[self._array(rows)]
         caches = self.decoder.caches(len(rows), max_length, memory.shape[1])

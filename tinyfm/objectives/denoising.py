@@ -257,7 +257,13 @@ def _positions(
     positions: Sequence[int] | None = None,
 ) -> Ids:
     if positions is not None:
-        chosen = np.asarray(positions, np.int64)
+        chosen = np.asarray(positions)
+        if chosen.size and (chosen.dtype.kind not in "iu" or chosen.ndim != 1):
+            raise TypeError(
+                f"positions are {chosen.dtype}, {chosen.shape}: give the places of tokens, "
+                "integers (K,)"
+            )
+        chosen = chosen.astype(np.int64)
         if outside := [i for i in chosen.tolist() if not 0 <= i < length]:
             raise ValueError(f"position {outside[0]} is outside the text of {length} tokens")
         return chosen
