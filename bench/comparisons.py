@@ -40,10 +40,13 @@ CELL = re.compile(r"(-?[\d,]+(?:\.\d+)?)(%?)(?: \(.*\))?")  # with what it is a 
 
 def cells(out: str) -> list[tuple[str, str, float, str]]:
     """(row, column, number, unit) of the table at the end; cells without a number are left out."""
-    lines = [re.split(r"\s{2,}", line.rstrip()) for line in out.splitlines()]
-    last = lines[-1]
-    begin = next(i for i in reversed(range(len(lines))) if len(lines[i]) != len(last)) + 1
-    header, *rows = lines[begin:]
+    lines = [re.split(r"\s{2,}", line.strip()) for line in out.splitlines()]
+    width = len(lines[-1])
+    begin = next(i for i in reversed(range(len(lines))) if len(lines[i]) != width)
+    if len(lines[begin]) == width - 1:  # nothing stands above the names of the rows
+        header, rows = ["", *lines[begin]], lines[begin + 1 :]
+    else:
+        header, *rows = lines[begin + 1 :]
     found = []
     for name, *row in rows:
         for column, cell in zip(header[1:], row, strict=True):

@@ -32,7 +32,6 @@ from tinyfm.demos.records import read_summaries
 
 SIZES = ("--vocab-size", "8000", "--max-length", "256")
 PRETRAINING, LEARNING = 1200, 2000  # steps
-SECONDS = 900
 FIRST = {"ROUGE-1": 28.24, "ROUGE-2": 10.45, "ROUGE-L": 22.35}  # of the first sentences
 
 
@@ -73,8 +72,7 @@ def measure(work: str, data: Path, steps: int | None) -> list[Any]:
         rows.append(
             common.row("summaries", f"SciTLDR test, first sentences: {name}", unit, number, **goal)
         )
-    goal = {"goal": f"<= {SECONDS}", "reached": took <= SECONDS}
-    return [*rows, common.row("time", f"SciTLDR, {work}: whole command", "s", took, **goal)]
+    return [*rows, common.row("time", f"SciTLDR, {work}: whole command", "s", took)]
 
 
 def main(arguments: list[str] | None = None) -> None:

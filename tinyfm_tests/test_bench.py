@@ -432,6 +432,15 @@ def test_the_cells_of_a_table_are_read_off():
     assert sorted(found) == sorted((name, column, x, unit) for column, name, x, unit in TABLE)
 
 
+def test_names_of_rows_may_be_indented():
+    out = "step 3\n           layers  loss\none          2+2   0.50\n  another      4   0.25"
+    assert comparisons.cells(out) == [
+        ("one", "loss", 0.5, "score"),
+        ("another", "layers", 4, "score"),
+        ("another", "loss", 0.25, "score"),
+    ]
+
+
 def test_cells_with_signs_and_brackets_and_without_numbers():
     out = """held out: 3
 recipe  masks   parameters        right  NSP

@@ -688,7 +688,7 @@ def test_the_benchmark_reads_scores_off_what_the_command_says(monkeypatch, tmp_p
     values = {row["work"].partition(", ")[2]: row for row in rows}
     assert values["pretrained: ROUGE-1"]["tinyfm"]["sum"] == 25.1
     assert [values[f"first sentences: ROUGE-{k}"]["reached"] for k in "12L"] == [True, True, False]
-    assert seconds["unit"] == "s" and seconds["reached"] is True
+    assert seconds["unit"] == "s"
 
 
 def test_the_benchmark_explains_itself(capsys):
