@@ -22,7 +22,6 @@ where there are summaries, beside that of the documents' first sentences.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +44,7 @@ from tinyfm.demos.denoising import (
 )
 from tinyfm.demos.encoders import new_optimizer
 from tinyfm.demos.finetuning import is_text
-from tinyfm.demos.language import ESCAPES
+from tinyfm.demos.language import ESCAPES, checked
 from tinyfm.demos.learning import Look, Option, Say, Training, begun
 from tinyfm.demos.modelling import mean_loss, open_model, size_options, train_model
 from tinyfm.demos.pretraining import check_lengths
@@ -53,7 +52,6 @@ from tinyfm.demos.records import read_summaries
 from tinyfm.demos.rewriting import FAMILIES, HEAD, Rewriter, generation_config
 from tinyfm.demos.summarizing import learn_summaries, report
 from tinyfm.errors import InputError
-from tinyfm.generation import GenerationConfig
 from tinyfm.objectives.denoising import NOISES
 
 # Of each option what fits Python's manual, the Korean sentences, a file of text, and summaries.
@@ -219,17 +217,7 @@ def search_options(args: argparse.Namespace) -> dict[str, Any]:
     options = {name: value for name in SEARCH if (value := getattr(args, name)) is not None}
     if "beams" in options:
         options["num_beams"] = options.pop("beams")
-    try:
-        GenerationConfig(**options)
-    except ValueError as error:
-        name, _, rest = str(error).partition(" ")
-        raise InputError(f"--{name.replace('_', '-')} {rest}") from error
-    if options.get("min_new_tokens", 0) > options.get("max_new_tokens", math.inf):
-        raise InputError(
-            f"--min-new-tokens {args.min_new_tokens} is more than --max-new-tokens "
-            f"{args.max_new_tokens}"
-        )
-    return options
+    return checked(options)
 
 
 # -- restoring -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ goes on with a text under these options and writes it while it is made.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -160,17 +161,21 @@ def generation_options(args: argparse.Namespace) -> dict[str, Any]:
         if temperature != 0:
             options["temperature"] = temperature
     options.setdefault("num_return_sequences", 1)
-    if options.get("min_new_tokens", 0) > args.max_new_tokens:
-        raise InputError(
-            f"--min-new-tokens {args.min_new_tokens} is more than --max-new-tokens "
-            f"{args.max_new_tokens}"
-        )
     wanted = options["num_return_sequences"]
     if not options["do_sample"] and wanted > beams:
         raise InputError(
             f"--num-return-sequences {wanted}: there are so many with --beams {wanted} or a "
             "--temperature above 0"
         )
+    return checked(options)
+
+
+def checked(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of `generate`; InputError, as of the command line: one out of its range, or a least
+    length above the largest."""
+    least, most = options.get("min_new_tokens", 0), options.get("max_new_tokens", math.inf)
+    if least > most:
+        raise InputError(f"--min-new-tokens {least} is more than --max-new-tokens {most}")
     try:
         GenerationConfig(**options)
     except ValueError as error:
