@@ -235,8 +235,11 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
     if size >= count:
         work(0, count)
         return
+    threads = _settings.get().threads
+    blocks = min(count, -(-count // (size * threads)) * threads)  # the same number for each thread
+    size = -(-count // blocks)
     starts = range(0, count, size)
-    if _settings.get().threads == 1:
+    if threads == 1:
         for start in starts:
             work(start, min(start + size, count))
         return

@@ -16,11 +16,15 @@ import numpy as np
 from tinyfm.autograd import op
 from tinyfm.backend import array_module, block_bytes, by_rows, keep_mask, scatter_add_rows
 from tinyfm.ops.rows import (
+    chosen,
+    column_sum,
     floating,
     gelu_exact_rows,
     gelu_tanh_rows,
+    mean_product,
     minus_target_rows,
     nll_rows,
+    row_mean,
     softmax_rows,
 )
 
@@ -41,8 +45,8 @@ def _rows_shape(x):
 @op
 def relu(x):
     """max(x, 0) (Nair and Hinton 2010); the derivative at 0 is 0."""
-    xp = array_module(x)
-    return xp.maximum(x, 0), (lambda g: xp.where(x > 0, g, 0),)
+    y = array_module(x).maximum(x, 0)
+    return y, (lambda g: chosen(g, y > 0),)
 
 
 @op
@@ -143,9 +147,8 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     scale = xp.empty((len(h), 1), x.dtype)
 
     def forward(x, y, h, scale):
-        # x.mean() would take twice as long for the one row of a generation step.
-        xp.subtract(x, x.sum(-1, keepdims=True) / x.shape[1], out=h)
-        scale[...] = 1 / xp.sqrt(_mean_product(h, h) + eps)
+        xp.subtract(x, row_mean(x), out=h)
+        scale[...] = 1 / xp.sqrt(mean_product(h, h) + eps)
         h *= scale
         xp.multiply(h, weight, out=y)
         if bias is not None:
@@ -159,13 +162,13 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
 
         def backward(g, dx, h, scale):
             xp.multiply(g, weight, out=dx)
-            dot = _mean_product(dx, h)
-            dx -= dx.mean(-1, keepdims=True)
+            dot = mean_product(dx, h)
+            dx -= row_mean(dx)
             dx -= h * dot
             dx *= scale
 
         by_rows(backward, g, dx, h, scale)
-        return dx.reshape(shape), xp.einsum("nd,nd->d", g, h), _column_sum(g)
+        return dx.reshape(shape), xp.einsum("nd,nd->d", g, h), column_sum(g)
 
     return y.reshape(shape), vjp
 
@@ -184,7 +187,7 @@ def rms_norm(x, weight, *, eps=1e-6):
     scale = xp.empty((len(h), 1), x.dtype)
 
     def forward(x, y, h, scale):
-        scale[...] = 1 / xp.sqrt(_mean_product(x, x) + eps)
+        scale[...] = 1 / xp.sqrt(mean_product(x, x) + eps)
         xp.multiply(x, scale, out=h)
         xp.multiply(h, weight, out=y)
 
@@ -196,7 +199,7 @@ def rms_norm(x, weight, *, eps=1e-6):
 
         def backward(g, dx, h, scale):
             xp.multiply(g, weight, out=dx)
-            dx -= h * _mean_product(dx, h)
+            dx -= h * mean_product(dx, h)
             dx *= scale
 
         by_rows(backward, g, dx, h, scale)
@@ -208,16 +211,6 @@ def rms_norm(x, weight, *, eps=1e-6):
 def _check_gain(x, weight):
     if weight.shape != x.shape[-1:]:
         raise ValueError("weight must have one entry for each of the last axis of x")
-
-
-def _mean_product(a, b):
-    """mean(a * b) over the last axis, (N, D) -> (N, 1), without an array for the product."""
-    return array_module(a).einsum("nd,nd->n", a, b)[:, None] / a.shape[1]
-
-
-def _column_sum(x):
-    """sum over the rows, (N, D) -> (D,): as a matrix product, twice as fast as x.sum(0)."""
-    return array_module(x).ones(len(x), x.dtype) @ x
 
 
 # -- dropout --------------------------------------------------------------------------------------
@@ -265,7 +258,7 @@ def linear(x, weight, bias=None):
     return y.reshape(*shape[:-1], len(weight)), (
         lambda g: (g.reshape(flat) @ weight).reshape(shape),
         lambda g: g.reshape(flat).T @ rows,
-        lambda g: _column_sum(g.reshape(flat)),
+        lambda g: column_sum(g.reshape(flat)),
     )
 
 
@@ -394,7 +387,7 @@ def linear_cross_entropy(
             if dw is not None:
                 dw += z.T @ h[part]
             if db is not None:
-                db += _column_sum(z)
+                db += column_sum(z)
         return losses, dh, dw, db
 
     def whole(dh):
