@@ -238,17 +238,26 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
     threads = _settings.get().threads
     blocks = min(count, -(-count // (size * threads)) * threads)  # the same number for each thread
     size = -(-count // blocks)
-    starts = range(0, count, size)
-    if threads == 1:
+    starts = iter(range(0, count, size))  # threads share it: each block goes to one of them
+
+    def take_blocks() -> None:
         for start in starts:
             work(start, min(start + size, count))
+
+    if threads == 1:
+        take_blocks()
         return
-    contexts = [copy_context() for _ in starts]  # the caller's np.errstate holds in the threads
+    pool = _pool(threads - 1)  # the caller is one of the threads
     with _one_blas_thread():
-        for _ in _pool(_settings.get().threads).map(
-            lambda start: contexts.pop().run(work, start, min(start + size, count)), starts
-        ):
-            pass  # waiting for each result hands on an exception of its block
+        # A copy of the context: the caller's np.errstate holds in the other threads too.
+        others = [pool.submit(copy_context().run, take_blocks) for _ in range(threads - 1)]
+        try:
+            take_blocks()
+        finally:
+            wait_for = [other.exception() for other in others]
+    for error in wait_for:
+        if error is not None:
+            raise error
 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:

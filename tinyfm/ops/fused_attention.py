@@ -1,4 +1,4 @@
-"""Attention on the CPU in blocks of score rows, so that the scores never stand whole."""
+"""Attention on the CPU in blocks of score rows, so that long scores never stand whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from tinyfm.autograd import op
 from tinyfm.backend import block_bytes, by_blocks, keep_mask
 from tinyfm.masks import as_mask
-from tinyfm.ops.rows import floating, softmax_rows
+from tinyfm.ops.rows import floating, softmax_rows, within_reach_of_exp
 
 
 @op
@@ -22,6 +22,7 @@ def fused_attention(
     With scores S, L = log sum exp S by row, P = exp(S - L), A = P with dropout, o = A v and dA =
     g v^T (dropout applied):  dv = A^T g,  dS = P (dA - sum(g o)),  dq = dS k scale,
     dk = dS^T q scale.  sum(g o) stands for sum(P dA), to which it is equal row by row.
+    Backward makes P again from L, unless P is no larger than q, k and v together: then it is kept.
     The gradient of `bias` needs the array dS whole; nothing else here grows with Tq x Tk.
     """
     mask = as_mask(mask)
@@ -33,6 +34,8 @@ def fused_attention(
     k3, v3 = k.reshape(groups, keys, width), v.reshape(groups, keys, v.shape[3])
     out = np.empty((groups, queries, v.shape[3]), q.dtype)
     log_sum = np.empty((groups, queries, 1), q.dtype)
+    short = any(needs) and queries * keys <= width * queries + (width + v.shape[3]) * keys
+    saved = np.empty((groups, queries, keys), q.dtype) if short else None
     if bias is not None:
         bias4 = np.broadcast_to(bias, (batch, heads, queries, keys))
     if relative_bias is not None:
@@ -50,19 +53,22 @@ def fused_attention(
                 seen = max(0, min(keys, rows.stop + keys - queries)) if mask.causal else keys
                 work(slice(start, stop), rows, seen)
 
-        by_blocks(of_groups, groups, queries * row_bytes)
+        vectors = (queries + keys) * (width + v.shape[3]) * q.itemsize
+        by_blocks(of_groups, groups, queries * row_bytes + vectors)
 
     def scores(g, rows, seen):
+        """Of a block, -inf where the mask forbids; and whether exp may take them as they are."""
         s = q3[g, rows] @ k3[g, :seen].swapaxes(1, 2)
         member, head = np.divmod(np.arange(g.start, g.stop), heads)
         if bias is not None:
             s += bias4[member, head, rows, :seen]
         if relative_bias is not None:
             s += relative[head, rows, :seen]
+        within = within_reach_of_exp(s)
         allowed = mask.rows(member, queries, keys, rows.start, rows.stop, head)
         if allowed is not None:
-            np.copyto(s, -math.inf, where=~allowed[:, 0, :, :seen])
-        return s
+            s += np.where(allowed[:, 0, :, :seen], s.dtype.type(0), s.dtype.type(-math.inf))
+        return s, within
 
     def kept(g, rows, seen):
         n = (g.stop - g.start) * (rows.stop - rows.start)
@@ -76,9 +82,11 @@ def fused_attention(
         if not seen:  # rows before the first key
             out[g, rows] = log_sum[g, rows] = 0
             return
-        s = scores(g, rows, seen)
-        top, log_total = softmax_rows(s, s)
+        s, within = scores(g, rows, seen)
+        top, log_total = softmax_rows(s, s, within)
         np.add(top, log_total, out=log_sum[g, rows])
+        if saved is not None:
+            saved[g, rows, :seen] = s
         if dropout:
             s *= kept(g, rows, seen)
             s *= keep_scale
@@ -94,9 +102,12 @@ def fused_attention(
         drelative = np.zeros((groups, queries + keys - 1), q.dtype) if needs[5] else None
 
         def backward(g, rows, seen):
-            p = scores(g, rows, seen)
-            p -= log_sum[g, rows]
-            np.exp(p, out=p)
+            if saved is None:
+                p, _ = scores(g, rows, seen)
+                p -= log_sum[g, rows]
+                np.exp(p, out=p)
+            else:
+                p = saved[g, rows, :seen]
             do = gradient[g, rows]
             da = do @ v3[g, :seen].swapaxes(1, 2)
             if dropout:

@@ -13,6 +13,7 @@ import numpy as np
 from tinyfm.backend import array_module
 from tinyfm.ops.erf import erf
 
+REACH = 60.0  # how far from 0 exp is safe in float32: e**60 is 1e26, and sums of them fit
 FAR = 40.0  # where GELU is 0 or x in every dtype; squares of what lies beyond might overflow
 
 
@@ -95,18 +96,29 @@ def gelu_tanh_rows(x, y, slope):
     y *= x
 
 
-def softmax_rows(x, out):
+def within_reach_of_exp(x):
+    """Whether exp of every entry of x, and the sum of a row of them, is far from 0 and infinity.
+
+    Then softmax needs no maximum: on rows of a few dozen entries that would be its dearest part.
+    """
+    return bool(x.dtype.itemsize >= 4 and x.size and x.max() < REACH and x.min() > -REACH)
+
+
+def softmax_rows(x, out, within=False):
     """Softmax over the last axis of x into out (which may be x).
 
     Returns (top, log_total), both (..., 1), whose sum is log sum exp(x): the maximum is subtracted
     first, so that exp cannot overflow.  Rows of -inf become zeros.
+    within: what `within_reach_of_exp` says of x without its -inf; True saves the maximum.
     """
     xp = array_module(x)
-    top = x.max(-1, keepdims=True)
-    top = xp.where(top == -math.inf, 0, top)
-    xp.subtract(x, top, out=out)
-    xp.exp(out, out=out)
-    total = out.sum(-1, keepdims=True)
+    top = xp.zeros((1,) * x.ndim, x.dtype)
+    if not within:
+        top = x.max(-1, keepdims=True)
+        top = xp.where(top == -math.inf, 0, top)
+        x = xp.subtract(x, top, out=out)
+    xp.exp(x, out=out)
+    total = xp.einsum("...n->...", out)[..., None]
     total = xp.where(total == 0, 1, total)
     out /= total
     return top, xp.log(total)
