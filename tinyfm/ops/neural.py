@@ -22,9 +22,8 @@ from tinyfm.ops.rows import (
     gelu_exact_rows,
     gelu_tanh_rows,
     mean_product,
-    minus_target_rows,
     nll_rows,
-    row_mean,
+    row_sum,
     softmax_rows,
 )
 
@@ -147,7 +146,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     scale = xp.empty((len(h), 1), x.dtype)
 
     def forward(x, y, h, scale):
-        xp.subtract(x, row_mean(x), out=h)
+        xp.subtract(x, row_sum(x) / x.shape[1], out=h)
         scale[...] = 1 / xp.sqrt(mean_product(h, h) + eps)
         h *= scale
         xp.multiply(h, weight, out=y)
@@ -163,7 +162,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
         def backward(g, dx, h, scale):
             xp.multiply(g, weight, out=dx)
             dot = mean_product(dx, h)
-            dx -= row_mean(dx)
+            dx -= row_sum(dx) / dx.shape[1]
             dx -= h * dot
             dx *= scale
 
@@ -324,11 +323,9 @@ def cross_entropy(logits, labels, *, ignore_index=-100, label_smoothing=0.0, red
         scale = xp.broadcast_to(g.reshape(-1), (len(z),)) * weights
 
         def backward(z, d, targets, scale):
-            softmax_rows(z, d)
-            minus_target_rows(d, targets, label_smoothing)
-            d *= scale[:, None]
+            nll_rows(z, d, targets, label_smoothing, scale)
 
-        by_rows(backward, z, d, targets, scale)
+        by_rows(backward, z, d, targets, scale[:, None])
         d[weights == 0] = 0
         return d.reshape(logits.shape)
 
@@ -376,12 +373,10 @@ def linear_cross_entropy(
                 z += bias
 
             def steps(z, targets, out, scale):
-                out[...] = nll_rows(z, z, targets, label_smoothing)
-                if scale is not None:
-                    minus_target_rows(z, targets, label_smoothing)
-                    z *= scale[:, None]
+                out[...] = nll_rows(z, z, targets, label_smoothing, scale)
 
-            by_rows(steps, z, t[part], losses[part, None], None if scale is None else scale[part])
+            column = None if scale is None else scale[part, None]
+            by_rows(steps, z, t[part], losses[part, None], column)
             if dh is not None:
                 dh[part] = z @ weight
             if dw is not None:
