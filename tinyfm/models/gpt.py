@@ -386,6 +386,7 @@ class GPT2LMHeadModel(WithBody):
     either.  .logits (B, T, V).
     """
 
+    separable = True
     is_encoder_decoder = False
 
     def forward(

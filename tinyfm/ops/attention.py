@@ -35,6 +35,7 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
+    dropout_start: int = 0,
     implementation: str = "auto",
 ) -> Tensor:
     """softmax(q k^T scale + bias, where the mask allows) v, with dropout on the probabilities.
@@ -46,6 +47,7 @@ def attention(
     relative_bias: (H, Tq + Tk - 1), entry n for the distance key - query = n - (Tk - 1), where the
         last query stands on the last key (T5's bias without its T x T array).
     scale: 1 / sqrt(D) when None.  dropout needs an integer dropout_seed.
+    dropout_start: as `start` of ops.dropout, in rows of scores (B, H, Tq).
     implementation: "composed", "fused" (CPU only), or "auto": fused on the CPU, else composed.
     """
     if implementation not in ("auto", "composed", "fused"):
@@ -62,7 +64,7 @@ def attention(
     if implementation == "composed" or not on_cpu:
         weights = attention_weights(q, k, mask, bias, relative_bias, scale=scale)
         if dropout:
-            weights = neural.dropout(weights, p=dropout, seed=dropout_seed)
+            weights = neural.dropout(weights, p=dropout, seed=dropout_seed, start=dropout_start)
         return basic.matmul(weights, v)
     if len(batch) < 2:
         q, k, v = (
@@ -70,7 +72,8 @@ def attention(
         )
     out = fused_attention(
         q, k, v, as_mask(mask), bias, relative_bias,
-        scale=_scale(raw(q), scale), dropout=dropout, dropout_seed=dropout_seed,
+        scale=_scale(raw(q), scale),
+        dropout=dropout, dropout_seed=dropout_seed, dropout_start=dropout_start,
     )  # fmt: skip
     return out if len(batch) == 2 else basic.reshape(out, shape=batch + out.shape[2:])
 
