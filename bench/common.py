@@ -18,7 +18,7 @@ import numpy as np
 
 import tinyfm
 from bench import THREADS
-from tinyfm import backend, blas
+from tinyfm import backend
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -63,7 +63,6 @@ def facts(**settings: Any) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "OpenBLAS for": blas.kernels(),
             "tinyfm": tinyfm.__version__,
         },
         "peers": dict(_peers),

@@ -34,7 +34,6 @@ import numpy as np
 
 from tinyfm.arrays import ArrayHolder, bind, default_array, name_op, same_kind, settle
 from tinyfm.backend import Array, array_module, is_array
-from tinyfm.gradients import accumulate
 
 # One clock numbers the nodes and dates the writes into leaves.  A node's inputs were made before
 # it, so descending ids are a topological order; and a write that is younger than a node came after
@@ -129,7 +128,7 @@ class Tensor(ArrayHolder):
         if gradient.shape != self.shape:
             raise ValueError(f"backward() of {self.shape}: the gradient is {gradient.shape}")
         if self._node is None:
-            accumulate(self, gradient, own=False)
+            _accumulate(self, gradient, own=False)
         else:
             _backward(self._node, gradient, retain_graph)
 
@@ -217,7 +216,7 @@ def _backward(root: Node, gradient: Array, retain_graph: bool) -> None:
         node = order.pop()
         g = grads.pop(node)
         if node.retained is not None and (kept := node.retained()) is not None:
-            accumulate(kept, g, own=False)
+            _accumulate(kept, g, own=False)
         if type(node.vjps) is _Slot:
             slot, parent = node.vjps, node.parents[0]
             parts = grads.get(parent, (None,) * slot.places)
@@ -255,7 +254,7 @@ def _deliver(node: Node, g: Any, grads: dict[Node, Any], owned: set[Any], keep: 
             raise TypeError(f"op {node.name!r}: gradient {i} is {found}, its argument {wanted}")
         if leaf:
             new = parent.grad is None and not keep and id(grad) not in owned
-            accumulate(parent, grad, own=new and _is_new(grad, g, gradients if joint else ()))
+            _accumulate(parent, grad, own=new and _is_new(grad, g, gradients if joint else ()))
             owned.add(id(grad))
         elif parent not in grads:
             grads[parent] = grad
@@ -283,6 +282,17 @@ def _sum_to_shape(g: Array, shape: tuple[int, ...]) -> Array:
     sizes = zip((1,) * extra + shape, g.shape, strict=False)
     axes = tuple(i for i, (n, m) in enumerate(sizes) if i < extra or n == 1 != m)
     return g.sum(axes, g.dtype, keepdims=True)[(0,) * extra + (...,)] if axes else g
+
+
+def _accumulate(leaf: Tensor, grad: Array, own: bool) -> None:
+    """Add to leaf.grad, which is contiguous, writable and shared with nobody from the start.
+
+    own: grad is a new array that nobody else will look at, so it may become .grad itself.
+    """
+    if leaf.grad is not None:
+        leaf.grad += grad
+    else:
+        leaf.grad = grad if own and grad.flags.c_contiguous else grad.copy(order="C")
 
 
 # -- ops ------------------------------------------------------------------------------------------

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tinyfm import blas, cuda
+from tinyfm import cuda
 
 Array = Any  # a NumPy or CuPy array
 
@@ -90,44 +92,7 @@ def manual_seed(seed: int) -> None:
 
 def draw_seed() -> int:
     """An integer for an op that needs randomness; the same state gives the same one."""
-    part = _part.get()
-    return int((part.generator if part else _generator).integers(1 << 63))
-
-
-def copy_of_generator() -> np.random.Generator:
-    """A generator that goes on like the one, apart from it."""
-    copy = np.random.Generator(np.random.PCG64())
-    copy.bit_generator.state = _generator.bit_generator.state
-    return copy
-
-
-class _Part(NamedTuple):
-    first: int
-    rows: int
-    generator: np.random.Generator
-
-
-_part: ContextVar[_Part | None] = ContextVar("part", default=None)
-
-
-@contextmanager
-def batch_part(first: int, rows: int, generator: np.random.Generator) -> Iterator[None]:
-    """This thread has `rows` rows of a batch, from `first` on, and draws from its own generator."""
-    token = _part.set(_Part(first, rows, generator))
-    try:
-        yield
-    finally:
-        _part.reset(token)
-
-
-def first_row(rows: int) -> int:
-    """The place in the whole batch's mask at which a dropout mask of `rows` rows begins.
-
-    0, but on a thread that has part of a batch: an array there has as many rows before it as
-    belong to the part's predecessors.
-    """
-    part = _part.get()
-    return part.first * rows // part.rows if part else 0
+    return int(_generator.integers(1 << 63))
 
 
 def keep_mask(seed: int, p: float, rows: int, width: int, like: Array, start: int = 0) -> Array:
@@ -204,18 +169,59 @@ def _pool(threads: int) -> Any:
     return ThreadPoolExecutor(threads, thread_name_prefix="tinyfm")
 
 
-def threads() -> int:
-    """The threads that share the work on a CPU."""
-    return _settings.get().threads
-
-
 def block_bytes() -> int:
     """Bytes that one block of a row-blocked pass should hold."""
     return _settings.get().block_bytes
 
 
+@cache
+def _blas() -> tuple[Any, Any] | None:
+    """OpenBLAS's functions that get and set its number of threads, in NumPy's own wheels."""
+    import ctypes
+
+    for path in (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*"):
+        try:
+            library = ctypes.CDLL(str(path))
+            return tuple(
+                getattr(library, f"scipy_openblas_{do}_num_threads64_") for do in ("get", "set")
+            )
+        except (OSError, AttributeError):  # another build, with other names
+            return None
+    return None
+
+
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
+
+_blas_lock = threading.Lock()
+_blas_users = 0
+_blas_before = 1
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """Products inside run on one thread each: two of ours that each ask for two get in the way.
+
+    (Their workers spin while they wait, and a long attention took ten times as long.)
+    """
+    global _blas_users, _blas_before
+    get_and_set = _blas()
+    if get_and_set is None:
+        yield
+        return
+    get, set_ = get_and_set
+    with _blas_lock:
+        if not _blas_users:
+            _blas_before = get()
+            set_(1)
+        _blas_users += 1
+    try:
+        yield
+    finally:
+        with _blas_lock:
+            _blas_users -= 1
+            if not _blas_users:
+                set_(_blas_before)
 
 
 def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> None:
@@ -240,24 +246,18 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
 
     if threads == 1:
         take_blocks()
-    else:
-        side_by_side(*[take_blocks] * threads)
-
-
-def side_by_side(*works: Callable[[], Any]) -> list[Any]:
-    """The results of calls that run at the same time, the first one on the caller's own thread.
-
-    Each has a copy of the caller's context, np.errstate for one.  Products inside take one thread.
-    """
-    pool = _pool(len(works) - 1)
-    with blas.one_thread():
-        others = [pool.submit(copy_context().run, work) for work in works[1:]]
+        return
+    pool = _pool(threads - 1)  # the caller is one of the threads
+    with _one_blas_thread():
+        # A copy of the context: the caller's np.errstate holds in the other threads too.
+        others = [pool.submit(copy_context().run, take_blocks) for _ in range(threads - 1)]
         try:
-            first = works[0]()
+            take_blocks()
         finally:
-            for other in others:
-                other.exception()  # waits: nothing may run on behind the caller's back
-    return [first, *(other.result() for other in others)]
+            wait_for = [other.exception() for other in others]
+    for error in wait_for:
+        if error is not None:
+            raise error
 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:

@@ -39,7 +39,6 @@ from tinyfm.checkpoints import (
 )
 from tinyfm.errors import InputError
 from tinyfm.optim import Optimizer, Schedule, clip_grad_norm
-from tinyfm.parallel import backward
 
 __all__ = ["alone", "average", "fit", "forget", "history", "mean_loss", "step_of"]
 
@@ -250,14 +249,16 @@ def _gradients(
         if batch is None:
             raise ValueError("the batches ended before the last step; give an endless iterator")
         numbers.append(number)
-        loss, n = backward(model, batch)
+        output = model(**batch)
+        n = output.num_labels
         if not n:
             empty += 1
             say(f"batch {number} had no labelled position and was left out")
             if empty == 100:
                 raise ValueError("100 batches in one step had no labelled position")
             continue
-        total += loss
+        output.loss.backward(np.asarray(n, output.loss.dtype))
+        total += output.loss.item() * n
         count += n
     for p in optimizer.params:
         if p.grad is not None:

@@ -646,7 +646,7 @@ MUTANTS = {
         autograd,
         lambda right: lambda leaf, grad, own: right(leaf, grad, True),
         of_R("test_R8_no_two_gradients_share_memory"),
-        attribute="accumulate",
+        attribute="_accumulate",
     ),
     "engine: broadcast gradients not summed": Mutant(
         autograd,
@@ -665,7 +665,7 @@ MUTANTS = {
         autograd,
         lambda right: lambda leaf, grad, own: setattr(leaf, "grad", grad.copy()),
         of_R("test_R8_no_two_gradients_share_memory"),
-        attribute="accumulate",
+        attribute="_accumulate",
     ),
 }  # fmt: skip
 

@@ -162,7 +162,6 @@ class BartForSequenceClassification(BartModel):
     of it, is classified (section 3.1).
     """
 
-    separable = True
     renames = RENAMES
     task_head = ("classification_head.**",)
 

@@ -305,7 +305,6 @@ MASKED_LM = (
 class BertForMaskedLM(WithBody):
     """The hidden words: labels (B, T), -100 where no word is hidden; .logits (B, T, V)."""
 
-    separable = True
     renames = (*MASKED_LM, *WithBody.renames)
 
     def __init__(self, config: Any) -> None:
@@ -357,7 +356,6 @@ class BertForPreTraining(WithBody):
 class BertForSequenceClassification(WithBody):
     """A class, or with one label a number, for each text or pair: labels (B,), .logits (B, C)."""
 
-    separable = True
     pooled = True
     task_head = ("classifier.**", "bert.pooler.**")
 
@@ -380,7 +378,6 @@ class BertForMultipleChoice(WithBody):
     All inputs are (B, C, T).
     """
 
-    separable = True
     pooled = True
     task_head = ("classifier.**", "bert.pooler.**")
 
@@ -412,7 +409,6 @@ class BertForMultipleChoice(WithBody):
 class BertForTokenClassification(WithBody):
     """A class for each token (section 5.3): labels (B, T), -100 is ignored; .logits (B, T, C)."""
 
-    separable = True
     task_head = ("classifier.**",)
 
     def __init__(self, config: Any) -> None:

@@ -147,7 +147,6 @@ class EncoderDecoder(EncoderDecoderBody):
     A class has a `head` whose weight is (V, d), and perhaps `final_logits_bias` (V,).
     """
 
-    separable = True
     head: nn.Embedding | nn.Linear
     final_logits_bias: nn.Parameter | None = None
 

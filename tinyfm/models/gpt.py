@@ -386,7 +386,6 @@ class GPT2LMHeadModel(WithBody):
     either.  .logits (B, T, V).
     """
 
-    separable = True
     is_encoder_decoder = False
 
     def forward(

@@ -27,8 +27,6 @@ class CosineRegression(nn.Module):
     Both texts of a pair go through the same body, a BertModel or one of its families.
     """
 
-    separable = True
-
     def __init__(self, body: Any) -> None:
         self.body = body
 

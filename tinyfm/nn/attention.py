@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tinyfm import ops
 from tinyfm.autograd import Tensor, no_grad, raw
-from tinyfm.backend import Array, array_module, draw_seed, first_row
+from tinyfm.backend import Array, array_module, draw_seed
 from tinyfm.masks import Mask
 from tinyfm.nn.layers import Linear
 from tinyfm.nn.module import Init, Module, stacked, xavier_uniform
@@ -160,10 +159,8 @@ class MultiHeadAttention(Module):
         p = self.dropout if self.training else 0.0
         seed = draw_seed() if p else None
         heads = ops.attention(
-            q, k, v, mask, bias, relative_bias,
-            scale=self.scale,
-            dropout=p, dropout_seed=seed, dropout_start=first_row(math.prod(q.shape[:3])),
-        )  # fmt: skip
+            q, k, v, mask, bias, relative_bias, scale=self.scale, dropout=p, dropout_seed=seed
+        )
         return self.out(ops.merge_heads(heads))
 
     def _heads(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:

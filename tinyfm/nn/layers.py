@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from tinyfm import ops
 from tinyfm.autograd import Tensor, raw
-from tinyfm.backend import Array, array_module, draw_seed, first_row
+from tinyfm.backend import Array, array_module, draw_seed
 from tinyfm.nn.module import Init, Module, new_parameter, normal, ones, xavier_uniform, zeros
 from tinyfm.ops.neural import check_ids
 
@@ -93,10 +92,7 @@ class Dropout(Module):
         self.p = p
 
     def forward(self, x: Any) -> Any:
-        if not self.training or not self.p:
-            return x
-        rows = math.prod(x.shape[:-1])
-        return ops.dropout(x, p=self.p, seed=draw_seed(), start=first_row(rows))
+        return ops.dropout(x, p=self.p, seed=draw_seed()) if self.training and self.p else x
 
 
 class LearnedPositions(Module):

@@ -32,13 +32,9 @@ class Module:
 
     A module holds parameters and switches, and no state of a call: one embedding may be used three
     times in a graph.  A parameter that stands at several places is one object and counts once.
-
-    separable: says of a model that its loss is one mean over num_labels positions, and that the
-        rows of a batch do not change each other: then `training.fit` may share them among threads.
     """
 
     training: bool = True
-    separable: bool = False
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.forward(*args, **options)

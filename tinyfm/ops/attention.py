@@ -35,7 +35,6 @@ def attention(
     scale: float | None = None,
     dropout: float = 0.0,
     dropout_seed: int | None = None,
-    dropout_start: int = 0,
     implementation: str = "auto",
 ) -> Tensor:
     """softmax(q k^T scale + bias, where the mask allows) v, with dropout on the probabilities.
@@ -47,7 +46,6 @@ def attention(
     relative_bias: (H, Tq + Tk - 1), entry n for the distance key - query = n - (Tk - 1), where the
         last query stands on the last key (T5's bias without its T x T array).
     scale: 1 / sqrt(D) when None.  dropout needs an integer dropout_seed.
-    dropout_start: as `start` of ops.dropout, in rows of scores (B, H, Tq).
     implementation: "composed", "fused" (CPU only), or "auto": fused on the CPU, else composed.
     """
     if implementation not in ("auto", "composed", "fused"):
@@ -64,7 +62,7 @@ def attention(
     if implementation == "composed" or not on_cpu:
         weights = attention_weights(q, k, mask, bias, relative_bias, scale=scale)
         if dropout:
-            weights = neural.dropout(weights, p=dropout, seed=dropout_seed, start=dropout_start)
+            weights = neural.dropout(weights, p=dropout, seed=dropout_seed)
         return basic.matmul(weights, v)
     if len(batch) < 2:
         q, k, v = (
@@ -72,8 +70,7 @@ def attention(
         )
     out = fused_attention(
         q, k, v, as_mask(mask), bias, relative_bias,
-        scale=_scale(raw(q), scale),
-        dropout=dropout, dropout_seed=dropout_seed, dropout_start=dropout_start,
+        scale=_scale(raw(q), scale), dropout=dropout, dropout_seed=dropout_seed,
     )  # fmt: skip
     return out if len(batch) == 2 else basic.reshape(out, shape=batch + out.shape[2:])
 

@@ -15,7 +15,7 @@ from tinyfm.ops.rows import floating, softmax_rows, within_reach_of_exp
 @op
 def fused_attention(
     q, k, v, mask=None, bias=None, relative_bias=None,
-    *, scale, dropout=0.0, dropout_seed=None, dropout_start=0, needs=None,
+    *, scale, dropout=0.0, dropout_seed=None, needs=None,
 ):  # fmt: skip
     """`attention` in blocks of score rows on the CPU; q, k, v (B, H, T, D), mask a Mask.
 
@@ -72,7 +72,7 @@ def fused_attention(
 
     def kept(g, rows, seen):
         n = (g.stop - g.start) * (rows.stop - rows.start)
-        start = dropout_start + g.start * queries + rows.start
+        start = g.start * queries + rows.start
         mask = keep_mask(dropout_seed, dropout, n, keys, q, start)
         return mask.reshape(g.stop - g.start, -1, keys)[:, :, :seen]
 

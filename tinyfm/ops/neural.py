@@ -216,12 +216,11 @@ def _check_gain(x, weight):
 
 
 @op
-def dropout(x, *, p, seed, start=0):
+def dropout(x, *, p, seed):
     """Zero each entry with probability p and scale the others by 1 / (1 - p).
 
     (Srivastava et al. 2014, in the form that leaves evaluation alone.)  The mask is a function of
     (seed, p, shape), so that a second forward or a resumed run sees the same one; a GPU's differs.
-    start: the row of a longer x, cut by rows, at which this x begins.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"dropout p is {p}: it is a probability, between 0 and 1")
@@ -231,7 +230,7 @@ def dropout(x, *, p, seed, start=0):
         return x, (lambda g: g,)
     x = floating(x)
     rows, width = _rows_shape(x)
-    kept = keep_mask(int(seed), p, rows, width, x, start).reshape(x.shape)
+    kept = keep_mask(int(seed), p, rows, width, x).reshape(x.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
 
     def apply(values):
