@@ -18,7 +18,7 @@ import numpy as np
 
 import tinyfm
 from bench import THREADS
-from tinyfm import backend
+from tinyfm import backend, blas
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -63,6 +63,7 @@ def facts(**settings: Any) -> dict[str, Any]:
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,
+            "OpenBLAS for": blas.kernels(),
             "tinyfm": tinyfm.__version__,
         },
         "peers": dict(_peers),

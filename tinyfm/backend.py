@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tinyfm import cuda
+from tinyfm import blas, cuda
 
 Array = Any  # a NumPy or CuPy array
 
@@ -174,54 +172,8 @@ def block_bytes() -> int:
     return _settings.get().block_bytes
 
 
-@cache
-def _blas() -> tuple[Any, Any] | None:
-    """OpenBLAS's functions that get and set its number of threads, in NumPy's own wheels."""
-    import ctypes
-
-    for path in (Path(np.__file__).parents[1] / "numpy.libs").glob("*openblas*"):
-        try:
-            library = ctypes.CDLL(str(path))
-            return tuple(
-                getattr(library, f"scipy_openblas_{do}_num_threads64_") for do in ("get", "set")
-            )
-        except (OSError, AttributeError):  # another build, with other names
-            return None
-    return None
-
-
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
     os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive a fork
-
-_blas_lock = threading.Lock()
-_blas_users = 0
-_blas_before = 1
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Products inside run on one thread each: two of ours that each ask for two get in the way.
-
-    (Their workers spin while they wait, and a long attention took ten times as long.)
-    """
-    global _blas_users, _blas_before
-    get_and_set = _blas()
-    if get_and_set is None:
-        yield
-        return
-    get, set_ = get_and_set
-    with _blas_lock:
-        if not _blas_users:
-            _blas_before = get()
-            set_(1)
-        _blas_users += 1
-    try:
-        yield
-    finally:
-        with _blas_lock:
-            _blas_users -= 1
-            if not _blas_users:
-                set_(_blas_before)
 
 
 def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> None:
@@ -248,16 +200,15 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
         take_blocks()
         return
     pool = _pool(threads - 1)  # the caller is one of the threads
-    with _one_blas_thread():
+    with blas.one_thread():
         # A copy of the context: the caller's np.errstate holds in the other threads too.
         others = [pool.submit(copy_context().run, take_blocks) for _ in range(threads - 1)]
         try:
             take_blocks()
         finally:
-            wait_for = [other.exception() for other in others]
-    for error in wait_for:
-        if error is not None:
-            raise error
+            errors = [other.exception() for other in others]  # waits: nothing runs on behind us
+    for error in filter(None, errors):
+        raise error
 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:

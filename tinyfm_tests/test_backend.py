@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tinyfm
-from tinyfm import backend, ops
+from tinyfm import backend, blas, ops
 
 FORK = """
 import os, sys
@@ -82,17 +82,16 @@ def test_the_callers_errstate_holds_in_the_blocks():
             backend.by_rows(lambda rows: rows * rows, x)
 
 
-@pytest.mark.skipif(backend._blas() is None, reason="NumPy has another BLAS")
+@pytest.mark.skipif(blas.kernels() == "unknown", reason="NumPy has another BLAS")
 def test_products_run_on_one_thread_within_blocks_and_as_before_after_them():
-    get, set_ = backend._blas()
-    before, found = get(), []
+    before, found = blas.threads(), []
     try:
-        set_(2)
+        blas.set_threads(2)
         with tinyfm.settings(block_bytes=8, threads=2):
-            backend.by_blocks(lambda start, stop: found.append(get()), 4, 8)
-        assert found == [1] * 4 and get() == 2
+            backend.by_blocks(lambda start, stop: found.append(blas.threads()), 4, 8)
+        assert found == [1] * 4 and blas.threads() == 2
     finally:
-        set_(before)
+        blas.set_threads(before)
 
 
 def test_the_allocator_is_left_alone_when_asked(monkeypatch):

@@ -38,6 +38,7 @@ LAYERS = [
     "autograd",
     "arrays",
     "backend",
+    "blas",
     "cuda",
     # Plain arrays and plain text: these know nothing of the engine.
     "objectives",
