@@ -163,19 +163,21 @@ class Adam(Optimizer):
         b1, b2 = self.betas
         c1 = 1 - b1 ** state["t"] if self.bias_correction else 1.0
         c2 = 1 - b2 ** state["t"] if self.bias_correction else 1.0
+        # sqrt(v / c2) + eps = (sqrt(v) + eps sqrt(c2)) / sqrt(c2): numbers meet numbers first.
+        eps, rate = self.eps * math.sqrt(c2), rate * math.sqrt(c2) / c1
 
         def steps(p: Array, g: Array, m: Array, v: Array) -> None:
+            u = g * (1 - b1)
             m *= b1
-            m += g * (1 - b1)
-            v *= b2
-            u = g * g
+            m += u
+            xp.multiply(g, g, out=u)
             u *= 1 - b2
+            v *= b2
             v += u
             xp.sqrt(v, out=u)
-            u *= 1 / math.sqrt(c2)
-            u += self.eps
+            u += eps
             xp.divide(m, u, out=u)
-            u *= rate / c1
+            u *= rate
             p -= u
 
         _in_blocks(steps, array, grad, state["m"], state["v"])
@@ -236,7 +238,8 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
         raise ValueError(f"max_norm is {max_norm}: a norm is not negative")
     unique = {id(p): p for p in _leaves(params)}.values()
     grads = [p.grad for p in unique if p.grad is not None]
-    total = math.sqrt(sum(_square_sum(g) for g in grads))
+    with np.errstate(over="ignore"):
+        total = math.sqrt(sum(_square_sum(g) for g in grads))
     if total > max_norm:
         for g in grads:
             g *= max_norm / total
@@ -245,8 +248,7 @@ def clip_grad_norm(params: Iterable[Tensor], max_norm: float) -> float:
 
 def _square_sum(g: Array) -> float:
     flat = g.reshape(-1)
-    with np.errstate(over="ignore"):
-        total = (flat @ flat).item()
+    total = (flat @ flat).item()
     if not math.isfinite(total):  # perhaps only too large for float32
         flat = flat.astype(np.float64)
         total = (flat @ flat).item()

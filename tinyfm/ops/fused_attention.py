@@ -54,7 +54,8 @@ def fused_attention(
                 work(slice(start, stop), rows, seen)
 
         vectors = (queries + keys) * (width + v.shape[3]) * q.itemsize
-        by_blocks(of_groups, groups, queries * row_bytes + vectors)
+        # Blocks of three times the usual size: threads meet in Python between many small products.
+        by_blocks(of_groups, groups, (queries * row_bytes + vectors) // 3)
 
     def scores(g, rows, seen):
         """Of a block, -inf where the mask forbids; and whether exp may take them as they are."""
