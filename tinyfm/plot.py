@@ -396,6 +396,8 @@ def _has_hangul(file: str) -> bool:
     from matplotlib.ft2font import FT2Font
 
     try:
-        return FT2Font(file).get_char_index(ord("가")) != 0
+        font = FT2Font(file)
+        first, second = (font.get_char_index(ord(syllable)) for syllable in "가나")
+        return first != 0 and first != second  # a font of last resort has one box for all
     except (OSError, RuntimeError):  # in matplotlib's list but gone, or damaged
         return False

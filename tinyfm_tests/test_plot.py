@@ -309,6 +309,24 @@ def test_a_font_that_is_gone_or_damaged_is_passed_over(monkeypatch, fresh_font, 
     assert plot._korean_font() == packaged("NanumGothic")
 
 
+def test_a_font_of_last_resort_has_no_hangul(monkeypatch, fresh_font):
+    class LastResort:
+        """Newer matplotlib brings such a font: one box stands for every syllable."""
+
+        def __init__(self, file):
+            assert file == packaged("NanumGothic")
+
+        def get_char_index(self, code):
+            return 7
+
+    entry = font_manager.FontEntry(fname=packaged("NanumGothic"), name="Malgun Gothic", weight=400)
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [entry])
+    assert plot._korean_font() == entry.fname
+    plot._korean_font.cache_clear()
+    monkeypatch.setattr(ft2font, "FT2Font", LastResort)
+    assert plot._korean_font() is None
+
+
 def test_any_font_with_hangul_is_better_than_none(monkeypatch, fresh_font):
     latin = font_manager.fontManager.ttflist[:3]
     unknown = font_manager.FontEntry(fname=packaged("NanumGothic"), name="Some Font", weight=400)
