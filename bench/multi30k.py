@@ -7,10 +7,11 @@ joint BPE of 10,000 merges.  The model and its recipe are the published ones (41
 2021, "Good for Misconceived Reasons", Transformer-Tiny): 4 + 4 layers, width 128, 4 heads,
 feed-forward 256, one table for source, target and output, dropout 0.3, label smoothing 0.1, Adam
 (0.9, 0.98) with 2,000 steps of warmup to 0.005 and the inverse square root after them, the mean of
-the last 10 checkpoints, 5 beams.
+the last 10 epochs' checkpoints, 5 beams.  Norms come first here, which learns sooner (after 1,000
+steps 25 BLEU instead of 10).
 
 BLEU is of lower-cased, tokenised text, as published: sacreBLEU without a tokeniser of its own.
-The training is saved every 500 steps and goes on where it was cut off when it is called again.  The
+The training is saved every epoch and goes on where it was cut off when it is called again.  The
 curve (minutes of training, BLEU of the validation text by the most probable word) goes into the
 results.  Minutes are those of training and looking, summed over all pieces.
 """
@@ -37,8 +38,8 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
 WARMUP, PEAK = 2000, 5e-3
 GOAL = 41.0
-EVERY = 500  # steps from one checkpoint to the next
-AVERAGED = 10
+EVERY = 500  # steps from one look at the validation text to the next
+AVERAGED = 10  # checkpoints, one an epoch
 
 Pair = tuple[list[int], list[int]]
 
@@ -93,7 +94,7 @@ def new_model(vocabulary: int) -> models.Transformer:
         models.TransformerConfig(
             vocab_size=vocabulary, d_model=128, dropout=0.3, label_smoothing=0.1,
             pad_token_id=PAD, bos_token_id=START, eos_token_id=END, decoder_start_token_id=START,
-            max_position_embeddings=128, **sides,
+            max_position_embeddings=128, norm_first=True, **sides,
         )
     )  # fmt: skip
 
@@ -163,7 +164,8 @@ def main(arguments: list[str] | None = None) -> None:
 
     history = training.fit(
         model, batches, optimizer, rate, options.steps, clip=None, evaluate=look,
-        folder=options.save, resume=resume, evaluate_every=EVERY, save_every=EVERY, keep=AVERAGED,
+        folder=options.save, resume=resume, keep=AVERAGED,
+        evaluate_every=EVERY, save_every=len(batches),
     )  # fmt: skip
     model.eval()
     model.load_state_dict(training.average(options.save))
@@ -187,8 +189,8 @@ def result_rows(
 ) -> list[dict[str, Any]]:
     note = (
         f"{size:,} parameters, {options.steps} steps of at most {options.max_tokens} tokens, "
-        f"{batches.padding_share():.1%} padding; the mean of the last {AVERAGED} checkpoints; "
-        f"{signature}"
+        f"{batches.padding_share():.1%} padding; norms first; "
+        f"the mean of the last {AVERAGED} checkpoints; {signature}"
     )
     work = "Multi30k en-de, test 2016, lower-cased and tokenised"
     rows = [

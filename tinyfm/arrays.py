@@ -15,6 +15,8 @@ import numpy as np
 
 from tinyfm.backend import Array, array_module, device_of, is_array, to_numpy
 
+PLAIN = (bool, int, float, list, tuple, np.generic)  # what becomes an array in an op
+
 
 class ArrayHolder:
     """Something with an array in `_data`: what the array tells about itself, and ways out of it."""
@@ -186,7 +188,7 @@ def settle(
     xp = array_module(given[0]) if given else np
     values = []  # (position, array) of what holds numbers: neither None nor a Mask
     for i, a in enumerate(arrays):
-        if isinstance(a, bool | int | float | list | tuple | np.generic):
+        if isinstance(a, PLAIN):
             a = xp.asarray(a)
             if dtype is None and (a.dtype.kind == "f" or not given):
                 dtype = np.dtype(np.float32)
@@ -215,15 +217,19 @@ def mixed_devices(name: str, arrays: Sequence[Any], a: Array) -> TypeError:
 
 
 def _settle_numbers(arrays: list[Any], dtype: Any, numeric: set[int]) -> bool:
-    """The common case, Python numbers beside NumPy tensors, without `settle`'s other questions.
+    """The common case, NumPy tensors and Python numbers, Masks and arrays of the same dtype beside
+    them, without `settle`'s other questions.
 
     Returns whether that was all there was to do.
     """
     done = True
     for i, a in enumerate(arrays):
-        if type(a) is float or (type(a) is int and i in numeric):
+        kind = type(a)
+        if kind is np.ndarray:
+            done = done and a.dtype is dtype
+        elif kind is float or (kind is int and i in numeric):
             arrays[i] = np.asarray(a, dtype)
-        elif a is not None and (type(a) is not np.ndarray or a.dtype is not dtype):
+        elif a is not None and (isinstance(a, PLAIN) or is_array(a)):
             done = False
     return done
 

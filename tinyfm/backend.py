@@ -213,7 +213,7 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:
     """Call work on the same blocks of rows of all arrays (None stays None); whole on a GPU."""
-    if not isinstance(first, np.ndarray):
+    if not isinstance(first, np.ndarray) or first.nbytes <= _settings.get().block_bytes:
         work(first, *others)
         return
 

@@ -98,6 +98,15 @@ class Mask:
             seen = _both(seen, self._allowed_rows(batch, queries, keys, start, stop, head))
         return seen
 
+    def sees_all(self, queries: int) -> bool:
+        """Whether nothing is forbidden; to a single query, which stands on the last key, neither
+        the causal part nor a prefix forbids anything."""
+        return (
+            self.keys is None
+            and self.allowed is None
+            and (queries == 1 or not (self.causal or self.prefix is not None))
+        )
+
     def check(
         self, batch: int, heads: int | None, queries: int, keys: int, like: Array | None = None
     ) -> None:

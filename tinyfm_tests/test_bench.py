@@ -167,7 +167,10 @@ def test_the_committed_table_is_made_of_the_committed_results():
     "bench, option",
     [
         ("translation", "--multi30k FOLDER"),
-        ("train_step", "--profile"),
+        ("train_step", "--allocator"),
+        ("breakdown", "--rounds"),
+        ("scaling", "--lengths"),
+        ("multi30k", "--data FOLDER"),
         ("masked_lm", "--shape"),
         ("generate", "--shape"),
         ("characters", "--text FILE"),
@@ -287,8 +290,9 @@ def test_masked_words_without_a_peer_are_timed_alone(missing, monkeypatch):
 
 
 @pytest.mark.parity
-def test_generation_is_the_same_work_in_transformers():
-    row, limit = generate.measure(generate.SHAPES["tiny"], rounds=1)
+@pytest.mark.parametrize("shape", ["tiny", "tiny_t5"])
+def test_generation_is_the_same_work_in_transformers(shape):
+    row, limit = generate.measure(generate.SHAPES[shape], rounds=1)
     assert row["ratio"] > 0 and row["reached"] is None and " times as many" in row["note"]
     assert limit["theirs"] is None and limit["tinyfm"]["sum"] > 0
 
@@ -304,6 +308,25 @@ def test_other_tokens_are_not_timed(monkeypatch):
     monkeypatch.setattr(generate, "their_side", other)
     with pytest.raises(common.NotTheSameWork):
         generate.measure(generate.SHAPES["tiny"], rounds=1)
+
+
+def test_the_limit_of_generation_has_the_weights_that_a_token_meets(monkeypatch):
+    met = []
+    for name, matrices in (("tiny", 1 + 4 * 2), ("tiny_t5", 1 + 6 * 2)):
+        shape = generate.SHAPES[name]
+        model = shape.model()
+        run = generate.products(model, shape)
+        (weights,) = (
+            cell.cell_contents
+            for name, cell in zip(run.__code__.co_freevars, run.__closure__, strict=True)
+            if name == "weights"
+        )
+        assert len(weights) == matrices
+        met.append(sum(w.size for w in weights))
+        run()
+    d, ffn = 16, 64
+    assert met[0] == 50 * d + 2 * (4 * d * d + 2 * d * ffn)
+    assert met[1] == 50 * d + 2 * (4 * d * d + 2 * d * d + 2 * d * 32)
 
 
 @pytest.mark.parametrize("missing", ["torch", "transformers"])

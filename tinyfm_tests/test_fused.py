@@ -219,6 +219,43 @@ def test_attention_fused_equals_composed(call, dtype, blocks, dims):
         assert_allclose(got, wanted, *TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("block_bytes", [300, 1 << 20])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("size", [0.5, 12.0], ids=["within reach of exp", "beyond"])
+@pytest.mark.parametrize("mask", ["full", "causal", "prefix", "keys", "nowhere"])
+@pytest.mark.parametrize(
+    "queries, keys, width",
+    [(5, 5, 9), (3, 7, 8), (19, 23, 3), (1, 13, 4), (1, 1, 2), (7, 3, 4)],
+    ids=["kept", "kept, a cache", "made again", "a new token", "single", "more queries"],
+)
+def test_every_path_of_attention_equals_composed(
+    queries, keys, width, mask, size, dtype, block_bytes, threads
+):
+    """Probabilities that are kept or made again, a maximum that is found or saved, no mask at all
+    for what sees everything."""
+    rng = np.random.default_rng(0)
+
+    def x(length):
+        return size * rng.standard_normal((2, 3, length, width))
+
+    seen = {
+        "full": masks.full(),
+        "causal": masks.causal(),
+        "prefix": masks.prefix(np.array([2, 1])),
+        "keys": masks.padding(np.arange(keys) < np.array([[keys], [1]])),
+        "nowhere": masks.allowed(np.arange(3)[:, None, None] != np.zeros((queries, keys))),
+    }[mask]
+    options = {"scale": 0.25}
+    call = cast(Call((x(queries), x(keys), x(keys), seen, None, None), options), dtype)
+    with tinyfm.settings(block_bytes=block_bytes, threads=threads):
+        composed, fused = implementations(call)
+    rtol, atol = TOLERANCE[dtype]
+    for wanted, got in zip(composed, fused, strict=True):
+        assert got.dtype == dtype
+        assert_allclose(got, wanted, rtol, atol * max(1, np.abs(wanted).max()))
+
+
 @pytest.mark.parametrize("implementation", ["composed", "fused"])
 def test_R18_a_row_that_sees_nothing(implementation):
     q, k = (Tensor(np.eye(2)[None, None], requires_grad=True) for _ in range(2))

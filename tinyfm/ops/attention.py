@@ -116,15 +116,17 @@ def _settled(*arguments: Any) -> list[Any]:
     """Plain arrays and lists among the arguments as arrays of the Tensors' dtype."""
     dtype = next((x.dtype for x in arguments if isinstance(x, Tensor)), None)
 
-    def settled(x: Any) -> Array:  # without a copy: a whole cache may come by here
+    def settled(x: Any) -> Any:
+        if x is None or isinstance(x, Tensor) or getattr(x, "dtype", x) is dtype:
+            return x  # without a copy: a whole cache may come by here
         return (array := default_array(x)).astype(dtype or array.dtype, copy=False)
 
-    return [x if x is None or isinstance(x, Tensor) else settled(x) for x in arguments]
+    return [settled(x) for x in arguments]
 
 
 def _check(q: Any, k: Any, v: Any, bias: Any, relative_bias: Any) -> tuple[int, ...]:
     """The common leading sizes, (B, H), (H,) or (); or an error that says what does not fit."""
-    q, k, v = (raw(x).shape for x in (q, k, v))
+    q, k, v = raw(q).shape, raw(k).shape, raw(v).shape
     if not (
         2 <= len(q) == len(k) == len(v) <= 4
         and q[:-2] == k[:-2] == v[:-2]
@@ -135,14 +137,18 @@ def _check(q: Any, k: Any, v: Any, bias: Any, relative_bias: Any) -> tuple[int, 
             f"op 'attention': q {q}, k {k} and v {v} do not fit: they must be (B, H, Tq, D), "
             "(B, H, Tk, D) and (B, H, Tk, Dv)"
         )
-    shape, entries = None if relative_bias is None else raw(relative_bias).shape, q[-2] + k[-2] - 1
-    if shape is not None and shape != (q[-3] if len(q) > 2 else 1, entries):
-        raise ValueError(
-            f"op 'attention': relative_bias {shape} does not fit q {q} and k {k}: it must be "
-            f"(H, Tq + Tk - 1), here {(q[-3] if len(q) > 2 else 1, entries)}"
-        )
-    scores, sizes = (*q[:-1], k[-2]), () if bias is None else raw(bias).shape
-    pairs = zip(sizes[::-1], scores[::-1], strict=False)
-    if len(sizes) > len(scores) or any(n not in (1, m) for n, m in pairs):
-        raise ValueError(f"op 'attention': bias {sizes} does not broadcast to the scores {scores}")
+    if relative_bias is not None:
+        shape, wanted = raw(relative_bias).shape, (q[-3] if len(q) > 2 else 1, q[-2] + k[-2] - 1)
+        if shape != wanted:
+            raise ValueError(
+                f"op 'attention': relative_bias {shape} does not fit q {q} and k {k}: it must be "
+                f"(H, Tq + Tk - 1), here {wanted}"
+            )
+    if bias is not None:
+        scores, sizes = (*q[:-1], k[-2]), raw(bias).shape
+        pairs = zip(sizes[::-1], scores[::-1], strict=False)
+        if len(sizes) > len(scores) or any(n not in (1, m) for n, m in pairs):
+            raise ValueError(
+                f"op 'attention': bias {sizes} does not broadcast to the scores {scores}"
+            )
     return q[:-2]

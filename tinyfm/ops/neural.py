@@ -76,11 +76,11 @@ def gelu(x, *, approximate="none", needs=None):
     if approximate not in ("none", "tanh"):
         raise ValueError(f"approximate is {approximate!r}: use 'none' or 'tanh'")
     x = floating(x)
-    xp, shape = array_module(x), x.shape
-    y = xp.empty(_rows_shape(x), x.dtype)
+    xp, shape, rows = array_module(x), x.shape, _as_rows(x)
+    y = xp.empty(rows.shape, x.dtype)
     slope: Any = xp.empty_like(y) if needs[0] else None
     steps = gelu_exact_rows if approximate == "none" else gelu_tanh_rows
-    by_rows(steps, _as_rows(x), y, slope)
+    by_rows(steps, rows, y, slope)
     return y.reshape(shape), (lambda g: g * slope.reshape(shape),)
 
 
@@ -141,19 +141,19 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     """
     x = floating(x)
     _check_gain(x, weight)
-    xp, shape = array_module(x), x.shape
-    y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
-    scale = xp.empty((len(h), 1), x.dtype)
+    xp, shape, rows = array_module(x), x.shape, _as_rows(x)
+    y, h = xp.empty(rows.shape, x.dtype), xp.empty(rows.shape, x.dtype)
+    scale = xp.empty((len(rows), 1), x.dtype)
 
     def forward(x, y, h, scale):
         xp.subtract(x, row_sum(x) / x.shape[1], out=h)
-        scale[...] = 1 / xp.sqrt(mean_product(h, h) + eps)
+        xp.divide(1, xp.sqrt(mean_product(h, h) + eps), out=scale)
         h *= scale
         xp.multiply(h, weight, out=y)
         if bias is not None:
             y += bias
 
-    by_rows(forward, _as_rows(x), y, h, scale)
+    by_rows(forward, rows, y, h, scale)
 
     def vjp(g):
         g = _as_rows(g)
@@ -181,16 +181,16 @@ def rms_norm(x, weight, *, eps=1e-6):
     """
     x = floating(x)
     _check_gain(x, weight)
-    xp, shape = array_module(x), x.shape
-    y, h = xp.empty(_rows_shape(x), x.dtype), xp.empty(_rows_shape(x), x.dtype)
-    scale = xp.empty((len(h), 1), x.dtype)
+    xp, shape, rows = array_module(x), x.shape, _as_rows(x)
+    y, h = xp.empty(rows.shape, x.dtype), xp.empty(rows.shape, x.dtype)
+    scale = xp.empty((len(rows), 1), x.dtype)
 
     def forward(x, y, h, scale):
-        scale[...] = 1 / xp.sqrt(mean_product(x, x) + eps)
+        xp.divide(1, xp.sqrt(mean_product(x, x) + eps), out=scale)
         xp.multiply(x, scale, out=h)
         xp.multiply(h, weight, out=y)
 
-    by_rows(forward, _as_rows(x), y, h, scale)
+    by_rows(forward, rows, y, h, scale)
 
     def vjp(g):
         g = _as_rows(g)
@@ -229,8 +229,7 @@ def dropout(x, *, p, seed):
     if p == 0:
         return x, (lambda g: g,)
     x = floating(x)
-    rows, width = _rows_shape(x)
-    kept = keep_mask(int(seed), p, rows, width, x).reshape(x.shape)
+    kept = keep_mask(int(seed), p, *_rows_shape(x), x).reshape(x.shape)
     scale = 0.0 if p == 1 else 1 / (1 - p)
 
     def apply(values):

@@ -64,7 +64,7 @@ def column_sum(x):
 def gelu_exact_rows(x, y, slope):
     """y = x Phi(x); dy/dx = Phi(x) + x phi(x) with the density phi."""
     xp = array_module(x)
-    near = xp.clip(x, -FAR, FAR)
+    near = x.clip(-FAR, FAR)
     phi = erf(near * math.sqrt(0.5))
     phi += 1
     phi *= 0.5
@@ -82,7 +82,7 @@ def gelu_tanh_rows(x, y, slope):
     """With u = c (x + a x**3) and t = tanh u: dy/dx = 0.5 (1 + t) + 0.5 x (1 - t**2) du/dx."""
     xp = array_module(x)
     a, c = 0.044715, math.sqrt(2 / math.pi)
-    near = xp.clip(x, -FAR, FAR)
+    near = x.clip(-FAR, FAR)
     square = near * near
     t = square * (a * c)
     t += c
@@ -113,12 +113,11 @@ def within_reach_of_exp(x):
 def softmax_rows(x, out, within=False, times=1):
     """Softmax over the last axis of x, times `times` (..., 1), into out (which may be x).
 
-    Returns (top, log_total), both (..., 1), whose sum is log sum exp(x): the maximum is subtracted
-    first, so that exp cannot overflow.  Rows of -inf become zeros.
+    Returns (top, total), both (..., 1) or 0, such that top + log(total) is log sum exp(x): the
+    maximum is subtracted first, so that exp cannot overflow.  Rows of -inf become zeros.
     within: what `within_reach_of_exp` says of x without its -inf; True saves the maximum.
     """
-    xp = array_module(x)
-    top = xp.zeros((1,) * x.ndim, x.dtype)
+    xp, top = array_module(x), x.dtype.type(0)
     if not within:
         top = x.max(-1, keepdims=True)
         top = xp.where(top == -math.inf, 0, top)
@@ -127,7 +126,7 @@ def softmax_rows(x, out, within=False, times=1):
     total = row_sum(out)
     total = xp.where(total == 0, 1, total)
     out *= times / total
-    return top, xp.log(total)
+    return top, total
 
 
 def nll_rows(z, out, targets, label_smoothing, times=None):
@@ -141,9 +140,11 @@ def nll_rows(z, out, targets, label_smoothing, times=None):
     target = z[place][:, None]
     if label_smoothing:
         target = (1 - label_smoothing) * target + label_smoothing / width * row_sum(z)
-    top, log_total = softmax_rows(z, out, times=1 if times is None else times)
+    top, total = softmax_rows(z, out, times=1 if times is None else times)
     if times is not None:
         if label_smoothing:
             out -= label_smoothing / width * times
         out[place] -= (1 - label_smoothing) * times[:, 0]
-    return log_total - (target - top)  # in this order: at logits of 1e8 the sum would lose the log
+    return xp.log(total) - (
+        target - top
+    )  # in this order: at logits of 1e8 the sum would lose the log
