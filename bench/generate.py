@@ -22,6 +22,7 @@ import tinyfm
 from bench import THREADS, common
 from tinyfm import models
 from tinyfm.demos.cli import positive_int
+from tinyfm.ops.rows import times_transposed
 
 PROMPT = 16
 
@@ -140,7 +141,7 @@ def products(model: Any, shape: Shape) -> Callable[[], None]:
     def run() -> None:
         for _ in range(shape.new):
             for x, w in zip(rows, weights, strict=True):
-                x @ w.T
+                times_transposed(x, w)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Turn bench/results/*.json into bench/results/README.md: `python -m bench.report`."""
+"""Turn bench/results/*.json into its README.md and pictures: `python -m bench.report`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bench import common
+from bench import common, plots
 
 INTRODUCTION = """\
 # Results
@@ -23,12 +23,18 @@ that is not installed is named as missing. Tiny ops are the cost of one op in a 
 8 numbers (8 x 8 for matmul). Before each turn the threads of the other side come to rest: OpenBLAS
 and OpenMP workers spin on for a while after a job, and would take a core from whoever is next.
 
-BLEU is sacreBLEU's default, cased and detokenised; its signature stands with each score. Published
-values on Multi30k (41.02 for a small Transformer) are of lower-cased, tokenised text and cannot be
-compared with these.
+BLEU of the translate command is sacreBLEU's default, cased and detokenised; its signature stands
+with each score. Published values on Multi30k (41.02 for a small Transformer) are of lower-cased,
+tokenised text, as in the section on `bench.multi30k`, and cannot be compared with the others.
 
 Spread is median / fastest, of the side where it is larger. Far above 1 means that other programs
 were running on the machine: such a row says little about either side.
+
+The rows of speed come from one run of `python -m bench`. OpenBLAS picks its kernels by the
+processor ("OpenBLAS for" says which), as it does for a user; the variable OPENBLAS_CORETYPE must
+not be set.
+
+![Time over the peer's time, with the goals](goals.png)
 """
 
 TITLES = {
@@ -40,7 +46,10 @@ TITLES = {
     "translation": "Translation (`python -m bench.translation`)",
     "translation_tried": "Translation, other options (`python -m bench.translation --tried ...`)",
     "masked_lm": "Training step of masked words, base shape (`python -m bench.masked_lm`)",
-    "generate": "Greedy generation (`python -m bench.generate`)",
+    "generate": "Generation (`python -m bench.generate`)",
+    "multi30k": "The Multi30k anchor (`python -m bench.multi30k`)",
+    "breakdown": "Where a training step goes (`python -m bench.breakdown`)",
+    "scaling": "How time and memory grow (`python -m bench.scaling`)",
     "characters": "A GPT over characters (`python -m bench.characters`)",
     "finetuning": "BERT's tasks, as a user runs them (`python -m bench.finetuning`)",
     "summaries": "Summaries (`python -m bench.summaries`)",
@@ -54,6 +63,8 @@ def render(documents: list[dict[str, Any]]) -> str:
     parts = [INTRODUCTION]
     for document in documents:
         title = TITLES.get(document["name"], document["name"])
+        if document["name"] in plots.OF_ONE:
+            title += f"\n\n![{document['name']}]({document['name']}.png)"
         described = common.describe(document).splitlines()
         parts.append(f"## {title}\n\n" + "".join(f"- {line}\n" for line in described))
         for group, rows in common.groups(document["rows"]).items():
@@ -77,8 +88,9 @@ def documents(folder: Path = common.RESULTS) -> list[dict[str, Any]]:
 
 def main(folder: Path = common.RESULTS) -> None:
     path = folder / "README.md"
-    path.write_text(render(documents(folder)), encoding="utf-8")
-    print("written:", path)
+    found = documents(folder)
+    path.write_text(render(found), encoding="utf-8")
+    print("written:", path, *plots.draw(found, folder))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ AdamW), from the same weights, which must give the same loss and norm of the gra
 - memory: the highest resident memory during steps of a length, above what the process had before
   the first one; each in a process of its own
 
-Writes bench/results/scaling.json and, where matplotlib is there, scaling.png beside it.
+bench.report draws it.
 """
 
 from __future__ import annotations
@@ -122,34 +122,6 @@ def resident(name: str) -> float:
     raise OSError(f"/proc/self/status: no {name}")
 
 
-# -- the whole -------------------------------------------------------------------------------------
-
-
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """Both sides over length and width, on logarithmic axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    panels = figure.subplots(1, 3)
-    titles = {
-        "length": ("a step, by length", "tokens", "ms"),
-        "width": ("a step, by width", "width", "ms"),
-        "memory": ("peak memory of a step", "tokens", "MB"),
-    }
-    for axes, (kind, (title, across, up)) in zip(panels, titles.items(), strict=True):
-        for side, key, color in (("tinyfm", "tinyfm", "C0"), ("torch", "theirs", "C1")):
-            points = [
-                (int(row["work"].split()[1]), row[key]["sum"])
-                for row in rows
-                if row["work"].split()[0] == kind and row[key] is not None
-            ]
-            axes.loglog(*zip(*points, strict=True), color, marker="o", label=side)
-        axes.set(title=title, xlabel=across, ylabel=up)
-        axes.grid(alpha=0.3)
-        axes.legend()
-    figure.savefig(path, dpi=110)
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -166,8 +138,8 @@ def main(arguments: list[str] | None = None) -> None:
     allocator = common.set_allocator("keep")
     rows = [compare(of_length(n), f"length {n}", options.rounds) for n in options.lengths]
     rows += [compare(of_width(n), f"width {n}", options.rounds) for n in options.widths]
-    middle = of_width(256)
-    rows += [compare(middle, f"threads {n}, width 256", options.rounds, n) for n in (1, THREADS)]
+    for recipe, work in ((of_width(256), "width 256"), (of_length(1024), "length 1024")):
+        rows += [compare(recipe, f"threads {n}, {work}", options.rounds, n) for n in (1, THREADS)]
     set_threads(THREADS)
     for length in options.lengths if os.path.exists("/proc/self/clear_refs") else ():
         ours, theirs = (peak_of(side, length) for side in SIDES)
@@ -176,9 +148,7 @@ def main(arguments: list[str] | None = None) -> None:
     measured = common.facts(allocator=allocator, rounds=options.rounds)
     print(common.table(rows))
     if not options.no_save:
-        path = common.write_results("scaling", rows, measured)
-        draw(rows, path.with_suffix(".png"))
-        print("written:", path, path.with_suffix(".png"))
+        print("written:", common.write_results("scaling", rows, measured))
 
 
 if __name__ == "__main__":

@@ -21,12 +21,16 @@ sys.path.insert(0, str(ROOT))  # bench is not installed: it is run from the repo
 # bench sets the threads of a process that measures; the tests' own process keeps its settings.
 _environment = dict(os.environ)
 from bench import (  # noqa: E402
+    breakdown,
     common,
     comparisons,
     finetuning,
     generate,
     masked_lm,
+    multi30k,
+    plots,
     report,
+    scaling,
     train_step,
     translation,
 )
@@ -480,3 +484,134 @@ def test_a_run_takes_the_place_of_the_last_one_of_the_same_work(monkeypatch, tmp
     assert translation.kept("some", rows[:1]) == []
     (tmp_path / "some.json").write_text(json.dumps({"rows": rows}), encoding="utf-8")
     assert [row["work"] for row in translation.kept("some", rows[:1])] == ["b: x"]
+
+
+# -- where a step goes, how it grows ---------------------------------------------------------------
+
+
+def test_the_parts_of_a_step_make_up_the_whole():
+    rows = {r["work"]: r for r in breakdown.measure(SMALL, rounds=1, default=[7.0, 8.0])}
+    parts = ("matrix products", "passes over arrays", "optimizer", "Python")
+    total = sum(rows[name]["tinyfm"]["sum"] for name in parts)
+    assert total == pytest.approx(rows["a step"]["tinyfm"]["sum"], rel=1e-4)
+    assert rows["op linear"]["note"].count("backward") == 1
+    assert rows["a step, glibc's own setting"]["tinyfm"]["sum"] == 7
+    assert rows["page faults, glibc's own setting"]["tinyfm"]["sum"] == 8
+
+
+def test_watching_a_step_changes_nothing_and_counts_its_products():
+    batch, results = train_step.batch_of(SMALL), []
+    plain = [op.__wrapped__ for op in breakdown.registry]
+    for watch in (False, True):
+        model = train_step.our_model(SMALL)
+        model.eval()  # no dropout
+        times, shapes = breakdown.defaultdict(lambda: [0.0, 0.0]), []
+        if watch:
+            with breakdown.watched(times, shapes):
+                model(**batch).loss.backward()
+        else:
+            model(**batch).loss.backward()
+        results.append([p.grad for p in model.parameters()])
+    for a, b in zip(*results, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert plain == [op.__wrapped__ for op in breakdown.registry]
+    linear = (2 + 2) + (2 + 3 + 2)  # encoder, decoder: of each attention and feed-forward network
+    assert len(shapes) == 3 * (linear + 1) + 6 * 3  # the vocabulary, and three attentions
+    assert all(forward > 0 and backward > 0 for forward, backward in times.values())
+    for a, b in shapes:
+        assert a[:-2] == b[:-2] and a[-1] == b[-2]
+
+
+def test_a_recipe_of_any_length_and_width_is_compared(monkeypatch):
+    monkeypatch.setattr(common, "peer", lambda name: None)
+    monkeypatch.setattr(scaling.blas, "set_threads", lambda number: None)
+    recipe = scaling.Recipe(layers=1, heads=2, width=16, context=8, batch=2)
+    row = scaling.compare(recipe, "width 16", rounds=1, threads=1)
+    assert row["theirs"] is None and row["tinyfm"]["sum"] > 0
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/clear_refs"), reason="Linux counts it")
+def test_the_peak_of_memory_is_that_of_a_process_of_its_own():
+    small, large = (scaling.peak_of("tinyfm", length) for length in (16, 256))
+    assert 0 < small < large
+
+
+# -- what the results are turned into --------------------------------------------------------------
+
+
+def test_goals_are_read_off_the_rows():
+    ours, theirs = common.Timing((1,), (1,)), common.Timing((2,), (2,))
+    for text, goal in (
+        ("<= 0.67 x", 0.67),
+        ("<= 1 / 4 x", 0.25),
+        ("<= 3 + 3, sum <= torch", None),
+        ("", None),
+    ):
+        assert plots.goal_of(common.row("g", "w", "ms", ours, theirs, goal=text)) == goal
+
+
+def test_pictures_hold_the_rows(tmp_path):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    def document(name, *rows, **more):
+        return {"name": name, "rows": list(rows), **more}
+
+    def row(work, goal=""):
+        return common.row("g", work, "ms", 1.0, 2.0, peer="torch", goal=goal)
+
+    kinds = ("length", "width", "memory")
+    curve = [{"minutes": 1.0, "bleu": 10.0}, {"minutes": 2.0, "bleu": 20.0}]
+    found = [
+        document("a", row("w", "<= 0.67 x"), row("v")),
+        document("scaling", *(row(f"{kind} {n}") for kind in kinds for n in (64, 128))),
+        document("multi30k", curve=curve),
+    ]
+    drawn = plots.draw(found, tmp_path)
+    assert [path.name for path in drawn] == ["goals.png", "scaling.png", "multi30k.png"]
+    assert all(path.stat().st_size > 1000 for path in drawn)
+    figure = Figure()
+    plots.goals(found, figure)
+    assert [bar.get_width() for bar in figure.axes[0].patches] == [0.5]
+    figure = Figure()
+    plots.scaling(found[1], figure)
+    assert [[line.get_xydata().tolist() for line in axes.lines] for axes in figure.axes] == (
+        [[[[64, 1], [128, 1]], [[64, 2], [128, 2]]]] * 3
+    )
+    figure = Figure()
+    plots.multi30k(found[2], figure)
+    (line,) = figure.axes[0].lines
+    assert line.get_xydata().tolist() == [[1, 10], [2, 20]]
+
+
+def test_a_run_of_all_says_what_it_leaves_out(tmp_path):
+    done = run(["-m", "bench", "--text", str(tmp_path / "nothing")])
+    assert done.returncode == 2 and "there is no such file" in done.stderr
+    done = run(["-m", "bench", "--help"])
+    assert done.returncode == 0 and "--text FILE" in done.stdout
+
+
+# -- Multi30k --------------------------------------------------------------------------------------
+
+
+def test_pieces_are_counted_and_joined_again(tmp_path):
+    for part in ("train", "valid", "test2016"):
+        for side, text in (("en", "a b@@ c a"), ("de", "x b@@ c")):
+            with gzip.open(tmp_path / f"{part}.bpe.{side}.gz", "wt", encoding="utf-8") as file:
+                file.write(f"{text}\n")
+    data = multi30k.Data(tmp_path)
+    assert data.pieces == [*multi30k.SPECIAL, "a", "b@@", "c", "x"]
+    assert data.pairs["train"] == [([4, 5, 6, 4], [7, 5, 6])]
+    assert data.references["valid"] == ["x bc"]
+    assert data.text([multi30k.START, 7, 5, 6, multi30k.END, 4]) == "x bc"
+
+
+def test_the_rate_rises_in_a_line_and_falls_as_a_root():
+    assert multi30k.rate(1000) == pytest.approx(multi30k.PEAK / 2)
+    assert multi30k.rate(2000) == pytest.approx(multi30k.PEAK)
+    assert multi30k.rate(8000) == pytest.approx(multi30k.PEAK / 2)
+
+
+def test_the_model_has_the_published_size():
+    model = multi30k.new_model(9712)
+    assert sum(p.size for p in model.parameters()) == 2_568_704

@@ -177,6 +177,23 @@ def test_small_blocks_are_taken():
     assert seen == [7]
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=lambda dtype: dtype.__name__)
+@pytest.mark.parametrize("rows", [1, 2, 31, 32, 33])
+def test_linear_of_few_rows_and_of_more(rows, dtype):
+    rng = np.random.default_rng(0)
+    x, weight, bias = (rng.standard_normal(s).astype(dtype) for s in ((rows, 7), (40, 7), 40))
+    args = [tinyfm.tensor(a, requires_grad=True) for a in (x, weight, bias)]
+    y = ops.linear(*args)
+    g = rng.standard_normal(y.shape).astype(dtype)
+    y.backward(g)
+    wide = [a.astype(np.float64) for a in (x, weight, bias, g)]
+    wanted = [wide[0] @ wide[1].T + wide[2], wide[3] @ wide[1], wide[3].T @ wide[0], wide[3].sum(0)]
+    got = [y.data, *(a.grad for a in args)]
+    for a, b in zip(got, wanted, strict=True):
+        assert a.dtype == dtype and a.flags.c_contiguous
+        assert_allclose(a, b, *TOLERANCE[dtype])
+
+
 # -- attention ------------------------------------------------------------------------------------
 
 

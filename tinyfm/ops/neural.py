@@ -25,6 +25,7 @@ from tinyfm.ops.rows import (
     nll_rows,
     row_sum,
     softmax_rows,
+    times_transposed,
 )
 
 
@@ -33,7 +34,7 @@ def _as_rows(x):
     return x.reshape(_rows_shape(x))
 
 
-def _rows_shape(x):
+def _rows_shape(x) -> tuple[int, int]:
     width = x.shape[-1] if x.ndim else 1
     return math.prod(x.shape[:-1]), width
 
@@ -142,8 +143,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     x = floating(x)
     _check_gain(x, weight)
     xp, shape, rows = array_module(x), x.shape, _as_rows(x)
-    y, h = xp.empty(rows.shape, x.dtype), xp.empty(rows.shape, x.dtype)
-    scale = xp.empty((len(rows), 1), x.dtype)
+    y, h, scale = [xp.empty(s, x.dtype) for s in (rows.shape, rows.shape, (len(rows), 1))]
 
     def forward(x, y, h, scale):
         xp.subtract(x, row_sum(x) / x.shape[1], out=h)
@@ -182,8 +182,7 @@ def rms_norm(x, weight, *, eps=1e-6):
     x = floating(x)
     _check_gain(x, weight)
     xp, shape, rows = array_module(x), x.shape, _as_rows(x)
-    y, h = xp.empty(rows.shape, x.dtype), xp.empty(rows.shape, x.dtype)
-    scale = xp.empty((len(rows), 1), x.dtype)
+    y, h, scale = [xp.empty(s, x.dtype) for s in (rows.shape, rows.shape, (len(rows), 1))]
 
     def forward(x, y, h, scale):
         xp.divide(1, xp.sqrt(mean_product(x, x) + eps), out=scale)
@@ -249,7 +248,7 @@ def linear(x, weight, bias=None):
     if x.ndim == 0 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
         raise ValueError("the last axis of x must be the weight's second one, (out, in)")
     rows = _as_rows(x)
-    y = floating(rows @ weight.T)  # x and weight may be integers
+    y = floating(times_transposed(rows, weight))  # x and weight may be integers
     if bias is not None:
         y += bias
     shape, flat = x.shape, y.shape  # vjps that named x or y would keep those arrays alive
