@@ -5,8 +5,9 @@
 A random GPT-2 goes on with one prompt of 16 tokens, and a random T5 answers an input of 16, by the
 most probable token and with 4 beams.  First both sides, from the same weights, must make the same
 tokens.  The torch side is transformers' model with scaled_dot_product_attention (T5: as it is) and
-its own cache.  A row beside each has the limit: the products of one token (with beams of one token
-each) with all weights that it meets, and nothing else.
+its own cache.  Two rows beside each have the limits: the products of one token (with beams of one
+token each) with all weights that it meets, and nothing else; and the same layers on arrays of next
+to no size, which leaves the calls of Python and NumPy.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +49,15 @@ class Shape(NamedTuple):
         kind = models.GPT2LMHeadModel if gpt else models.T5ForConditionalGeneration
         tinyfm.manual_seed(0)
         return kind(self.config)
+
+    def without_size(self) -> Shape:
+        """As many layers, heads, tokens and beams, two numbers for each head and few words."""
+        c, sizes = self.config, {"vocab_size": 64}
+        if isinstance(c, models.GPT2Config):
+            sizes |= {"n_embd": 2 * c.n_head}
+        else:
+            sizes |= {"d_model": 2 * c.num_heads, "d_kv": 2, "d_ff": 4}
+        return self._replace(config=replace(c, **sizes))
 
     def prompt(self) -> np.ndarray:
         return np.random.default_rng(0).integers(2, self.config.vocab_size, (1, PROMPT))
@@ -104,6 +115,8 @@ def measure(shape: Shape, rounds: int) -> list[dict[str, Any]]:
         common.assert_same(str(shape), ours(), theirs(), tolerance=0)
     mine, other = common.alternate(ours, theirs, rounds)
     alone, _ = common.alternate(products(model, shape), None, rounds)
+    small = shape.without_size()
+    calls, _ = common.alternate(our_side(small.model(), small), None, rounds)
     reached, note = None, f"{shape.new / mine.median[0]:.0f} tokens a second"
     if other is not None:
         times = other.median[0] / mine.median[0]
@@ -120,6 +133,9 @@ def measure(shape: Shape, rounds: int) -> list[dict[str, Any]]:
         common.row(
             "generation", f"{shape}; the limit: products alone", "ms a token",
             alone.times(each),
+        ),
+        common.row(
+            "generation", f"{shape}; the limit: calls alone", "ms a token", calls.times(each),
         ),
     ]  # fmt: skip
 

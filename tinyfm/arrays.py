@@ -157,9 +157,6 @@ def bind(name: str, arguments: list, variadic: bool, args: tuple, options: dict)
         if p.name not in options and p.default is p.empty:
             raise TypeError(f"op {name!r}: argument {p.name!r} is missing")
         args += (options.pop(p.name, p.default),)
-    for key, value in options.items():
-        if isinstance(value, ArrayHolder):
-            raise TypeError(f"op {name!r}: {key!r} is an option, not an argument: no Tensor here")
     return args
 
 

@@ -161,19 +161,15 @@ class Node:
 
     __slots__ = ("dtype", "id", "name", "parents", "retained", "shape", "vjps", "written")
 
-    def __init__(self, name: str, vjps: Any, parents: Sequence, written: Sequence) -> None:
-        self.id = next(_clock)
-        self.name = name
+    def __init__(self, name: str, vjps: Any, parents: Any, written: Any, out: Any = None) -> None:
+        self.id, self.name = next(_clock), name
         self.vjps = vjps  # a tuple with a function or None per argument, or one joint function
         self.parents = parents  # per argument the Node or leaf that wants its gradient, or None
         self.written = written  # the write dates of the storages that the vjps may look at
         self.retained: Any = None
-
-    def attach(self, out: Tensor) -> None:
-        """Be the node that made `out`."""
-        self.shape, self.dtype = out._data.shape, out._data.dtype
-        out._node = self
-        out.requires_grad = True
+        if out is not None:  # its result; a node with several results has slots instead
+            self.shape, self.dtype = out._data.shape, out._data.dtype
+            out._node, out.requires_grad = self, True
 
 
 class _Slot(NamedTuple):
@@ -325,8 +321,11 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def apply(*args: Any, **options: Any) -> Any:
-        if options or len(args) != count:
+        if len(args) != count:
             args = bind(name, arguments, variadic, args, options)
+        for key, value in options.items():
+            if isinstance(value, ArrayHolder):
+                raise TypeError(f"op {name!r}: {key!r} is an option, not an argument: no Tensor")
         arrays, parents, written, wanted, dtype, unsettled = _unwrap(name, args, numeric)
         record = wanted and _recording.get()
         if wants_needs:
@@ -350,12 +349,12 @@ def op(function: Callable[..., Any]) -> Callable[..., Any]:
                 node = Node(name, vjps, parents, [*written, *(out._written for out in outs)])
                 for i, out in enumerate(outs):
                     if out.dtype.kind == "f":
-                        Node(name, _Slot(i, len(outs)), (node,), []).attach(out)
+                        Node(name, _Slot(i, len(outs)), (node,), (), out)
             return outs
         out = _wrap(result, args, options.get("dtype") if dtype is None else dtype)
         if record and out._data.dtype.kind == "f":
             written.append(out._written)
-            Node(name, vjps, parents, written).attach(out)
+            Node(name, vjps, parents, written, out)
         return out
 
     registry.append(apply)

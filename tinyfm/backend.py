@@ -133,7 +133,7 @@ def scatter_add_rows(rows: int, ids: Array, values: Array) -> Array:
 
 @dataclass(frozen=True)
 class _Settings:
-    block_bytes: int = 1 << 20  # the size at which a pass over rows is cut into blocks
+    block_bytes: int = 1 << 21  # the size at which a pass over rows is cut into blocks
     threads: int = 2
 
 

@@ -94,7 +94,7 @@ def _getitem(self: Tensor, key: Any) -> Tensor:
 
 def _shape(sizes: tuple) -> tuple[int, ...]:
     """Sizes given one by one, or as one tuple."""
-    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list) else sizes
+    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
 
 
 def _reduction(function: Any) -> Any:

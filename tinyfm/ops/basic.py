@@ -323,7 +323,7 @@ def getitem(x, *, key):
     xp = array_module(x)
     keys = key if isinstance(key, tuple) else (key,)
     # Copies: the caller may reuse a buffer of ids before backward.
-    key = keys = tuple(k.copy() if is_array(k) or isinstance(k, list) else k for k in keys)
+    key = keys = tuple([k.copy() if is_array(k) or type(k) is list else k for k in keys])
 
     def vjp(g):
         out = xp.zeros(x.shape, x.dtype)
@@ -339,7 +339,7 @@ def getitem(x, *, key):
 
 def _picks_once(k):
     """Whether a part of an index names no entry twice; lists, ranges and integer arrays may."""
-    whole = k is None or k is Ellipsis or isinstance(k, slice | numbers.Integral)
+    whole = k is None or k is Ellipsis or isinstance(k, (slice, int, numbers.Integral))
     return whole or (hasattr(k, "dtype") and k.dtype.kind == "b")
 
 
