@@ -248,10 +248,15 @@ SCORES = ("score", "nats", "BLEU", "%")  # units of what has more than three dig
 
 
 def _cell(row: dict[str, Any], side: str) -> str:
-    value, digits = row[side], 6 if row["unit"] in SCORES else 3
-    total = f"{value['sum']:.{digits}g}"
+    value = row[side]
+    total = number(value["sum"], 6 if row["unit"] in SCORES else 3)
     pair = "forward" in value
-    return f"{value['forward']:.3g} + {value['backward']:.3g} = {total}" if pair else total
+    return f"{number(value['forward'])} + {number(value['backward'])} = {total}" if pair else total
+
+
+def number(x: float, digits: int = 3) -> str:
+    """With so many digits, and no exponent where it is large."""
+    return f"{x:.0f}" if abs(x) >= 10**digits else f"{x:.{digits}g}"
 
 
 def groups(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,7 @@
-"""Turn bench/results/*.json into its README.md and pictures: `python -m bench.report`."""
+"""Turn bench/results/*.json into its README.md and pictures: `python -m bench.report`.
+
+The project's README quotes the rows of speed, which are written there, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 from bench import common, plots
 
+README = Path(__file__).parents[1] / "README.md"
 INTRODUCTION = """\
 # Results
 
@@ -81,6 +85,40 @@ def render(documents: list[dict[str, Any]]) -> str:
     return "\n".join(parts)
 
 
+QUOTED = ("train_step", "characters", "masked_lm", "generate")  # in the project's own README
+MARKS = ("<!-- speed: written by python -m bench.report -->\n", "<!-- end of speed -->\n")
+
+
+def quoted(documents: list[dict[str, Any]]) -> str:
+    """The rows of time with a goal, as the project's README has them, under machine and date."""
+    found = [d for name in QUOTED for d in documents if d["name"] == name]
+    lines = ["| work | tinyfm | peer | time of tinyfm / peer | goal |", "|---|---|---|---|---|"]
+    for document in found:
+        for row in document["rows"]:
+            if row["ratio"] is None or plots.goal_of(row) is None:
+                continue
+            ours, theirs = (common.number(row[side]["sum"]) for side in ("tinyfm", "theirs"))
+            ratio = f"{row['ratio']:.2f}"
+            lines.append(
+                f"| {row['group']}: {row['work']} | {ours} {row['unit']} | "
+                f"{row['peer']}: {theirs} {row['unit']} | "
+                f"{f'**{ratio}**' if row['reached'] else ratio} | {row['goal']} |"
+            )
+    versions = {k: v for d in found for k, v in (d["versions"] | d["peers"]).items()}
+    said = ", ".join(f"{k} {v}" for k, v in versions.items() if k not in ("tinyfm",))
+    machines = dict.fromkeys(f"{d['machine']['cpu']}, {d['machine']['cores']} cores" for d in found)
+    dates = dict.fromkeys(d["date"][:10] for d in found)
+    lines += ["", f"{'; '.join(machines)}; {', '.join(dates)}; {said}."]
+    return "\n".join(lines) + "\n"
+
+
+def with_quoted(text: str, documents: list[dict[str, Any]]) -> str:
+    """A README with the table between its marks made anew."""
+    before, rest = text.split(MARKS[0])
+    _, after = rest.split(MARKS[1])
+    return f"{before}{MARKS[0]}\n{quoted(documents)}\n{MARKS[1]}{after}"
+
+
 def documents(folder: Path = common.RESULTS) -> list[dict[str, Any]]:
     """All result files of a folder, by name."""
     return [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*.json"))]
@@ -91,6 +129,10 @@ def main(folder: Path = common.RESULTS) -> None:
     found = documents(folder)
     path.write_text(render(found), encoding="utf-8")
     print("written:", path, *plots.draw(found, folder))
+    if folder == common.RESULTS:
+        text = README.read_text(encoding="utf-8")
+        README.write_text(with_quoted(text, found), encoding="utf-8")
+        print("written:", README)
 
 
 if __name__ == "__main__":

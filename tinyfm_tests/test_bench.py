@@ -160,11 +160,19 @@ def test_the_table_says_goals_and_what_is_missing():
     ]
 
 
+def test_large_numbers_have_no_exponent():
+    assert [common.number(x) for x in (0.01234, 9.876, 123.4, 1234.5)] == [
+        "0.0123", "9.88", "123", "1234",
+    ]  # fmt: skip
+
+
 def test_the_committed_table_is_made_of_the_committed_results():
     readme = (common.RESULTS / "README.md").read_text(encoding="utf-8")
     documents = report.documents()
     assert readme == report.render(documents), "run python -m bench.report"
     assert not any(d["settings"].get("quick") for d in documents)
+    quoting = report.README.read_text(encoding="utf-8")
+    assert quoting == report.with_quoted(quoting, documents), "run python -m bench.report"
 
 
 @pytest.mark.parametrize(
