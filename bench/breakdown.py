@@ -21,105 +21,17 @@ import resource
 import statistics
 import subprocess
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from bench import common
+from bench import common, products
 from bench.train_step import SIZES, Size, batch_of, our_model, our_step
 from tinyfm import optim
-from tinyfm.autograd import registry
 from tinyfm.demos.cli import positive_int
-
-Times = dict[str, list[float]]  # of an op: seconds forward and backward
-Shapes = list[tuple[tuple[int, ...], tuple[int, ...]]]  # of two arrays that are multiplied
-
-
-# -- what the ops of a step do ---------------------------------------------------------------------
-
-
-def products_of(name: str, arrays: tuple[Any, ...]) -> Shapes:
-    """The matrix products of one call of an op with its backward, which has two for each one."""
-    if name in ("linear", "linear_cross_entropy"):
-        x, (outputs, inputs) = arrays[0], arrays[1].shape
-        rows = x.size // inputs
-        if name == "linear_cross_entropy":
-            rows = int((arrays[3] != -100).sum())
-        return [
-            ((rows, inputs), (inputs, outputs)),
-            ((rows, outputs), (outputs, inputs)),
-            ((outputs, rows), (rows, inputs)),
-        ]
-    shapes: Shapes = []
-    if name == "fused_attention":
-        q, k, v = (x.shape for x in arrays[:3])
-        many, queries, keys = q[:2], q[2], k[2]
-        for width in (q[3], v[3]):  # scores and result, each with the gradients of both sides
-            shapes += [
-                ((*many, queries, width), (*many, width, keys)),
-                ((*many, queries, keys), (*many, keys, width)),
-                ((*many, keys, queries), (*many, queries, width)),
-            ]
-    return shapes
-
-
-@contextmanager
-def watched(times: Times, shapes: Shapes) -> Iterator[None]:
-    """Every op adds its seconds to `times` and its products to `shapes`."""
-    plain = [op.__wrapped__ for op in registry]  # type: ignore[attr-defined]
-
-    def timed(name: str, place: int, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*arguments: Any, **options: Any) -> Any:
-            start = time.perf_counter()
-            result = call(*arguments, **options)
-            times[name][place] += time.perf_counter() - start
-            return result
-
-        return run
-
-    def watch(function: Callable[..., Any]) -> Callable[..., Any]:
-        name = function.__name__
-        forward = timed(name, 0, function)
-
-        def run(*arrays: Any, **options: Any) -> Any:
-            result, vjps = forward(*arrays, **options)
-            shapes.extend(products_of(name, arrays))
-            if callable(vjps):
-                return result, timed(name, 1, vjps)
-            return result, tuple(None if vjp is None else timed(name, 1, vjp) for vjp in vjps)
-
-        return run
-
-    for op, function in zip(registry, plain, strict=True):
-        op.__wrapped__ = watch(function)  # type: ignore[attr-defined]
-    try:
-        yield
-    finally:
-        for op, function in zip(registry, plain, strict=True):
-            op.__wrapped__ = function  # type: ignore[attr-defined]
 
 
 def median_of(step: Callable[[], Any], rounds: int) -> float:
     return common.alternate(step, None, rounds)[0].median[0]
-
-
-def multiply(shapes: Shapes) -> Callable[[], None]:
-    """The products, on arrays that are shared where shapes are equal, and nothing else."""
-    arrays = {
-        shape: np.random.default_rng(0).standard_normal(shape, np.float32)
-        for shape in {shape for pair in shapes for shape in pair}
-    }
-    pairs = [(arrays[a], arrays[b]) for a, b in shapes]
-
-    def run() -> None:
-        for a, b in pairs:
-            a @ b
-
-    return run
 
 
 def page_faults(step: Callable[[], Any], steps: int = 5) -> float:
@@ -141,14 +53,14 @@ def measure(size: Size, rounds: int, default: list[float] | None) -> list[dict[s
     optimizer = optim.Adam(model.parameters(), lr=1e-3, betas=(0.9, 0.98), eps=1e-9)
     optimizing = median_of(optimizer.step, rounds)
 
-    records: list[Times] = []
+    records = []
     for _ in range(rounds):
-        times: Times = defaultdict(lambda: [0.0, 0.0])
-        shapes: Shapes = []
-        with watched(times, shapes):
+        times = products.new_times()
+        shapes: products.Shapes = []
+        with products.watched(times, shapes):
             step()
         records.append(times)
-    multiplying = median_of(multiply(shapes), rounds)
+    multiplying = median_of(products.multiply(shapes), rounds)
 
     # The same layers and calls: one pair of two tokens, eight numbers wide for each head.
     small = size._replace(d=8 * size.heads, ffn=8, batch=1, length=2)

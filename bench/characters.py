@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tinyfm
-from bench import THREADS, common
+from bench import THREADS, common, products
 from tinyfm import models, optim
 from tinyfm.demos.cli import positive_int
 from tinyfm.text import read_lines
@@ -249,6 +249,9 @@ def compare(text: Text, recipe: Recipe, steps: int, rounds: int) -> list[dict[st
             reached=reached,
         )
     ]  # fmt: skip
+    rows.append(
+        products.limit("characters", f"{recipe}: a step", lambda: ours.step(windows, PEAK), rounds)
+    )
     ours, theirs = new_sides(text, recipe)
     took, loss = train(ours, text, recipe, steps)
     other_took, other_loss = (None, None) if theirs is None else train(theirs, text, recipe, steps)

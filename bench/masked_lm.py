@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tinyfm
-from bench import THREADS, common
+from bench import THREADS, common, products
 from tinyfm import models, objectives, ops, optim
 from tinyfm.demos.cli import positive_int
 
@@ -151,43 +151,11 @@ def measure(shape: Shape, head: Head, rounds: int) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def products(shape: Shape, labelled: int) -> Callable[[], None]:
-    """The matrix products of a step, and nothing else."""
-    config, tokens = shape.config, shape.batch * shape.length
-    d, ffn, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
-    rng = np.random.default_rng(0)
-
-    def normal(*sizes: int) -> np.ndarray:
-        return rng.standard_normal(sizes, np.float32)
-
-    linear = [
-        (normal(rows, inputs), normal(outputs, inputs), normal(rows, outputs), times)
-        for rows, inputs, outputs, times in (
-            (tokens, d, 3 * d, layers), (tokens, d, d, layers), (tokens, d, ffn, layers),
-            (tokens, ffn, d, layers), (labelled, d, d, 1), (labelled, d, config.vocab_size, 1),
-        )
-    ]  # fmt: skip
-    heads = (shape.batch, config.num_attention_heads, shape.length)
-    q, weights = normal(*heads, d // heads[1]), normal(*heads, shape.length)
-
-    def run() -> None:
-        for x, w, y, times in linear:
-            for _ in range(times):
-                x @ w.T, y @ w, y.T @ x  # forward, and the gradients of input and weight
-        for _ in range(layers):
-            for _ in range(2):  # scores and gradient of the probabilities
-                q @ q.mT
-            for _ in range(4):  # result, gradients of q, k and v
-                weights @ q
-
-    return run
-
-
 def limit(shape: Shape, rounds: int) -> dict[str, Any]:
-    labelled = int((batch_of(shape)["labels"] != -100).sum())
-    alone, _ = common.alternate(products(shape, labelled), None, rounds)
-    work = f"{shape}; the limit: matrix products alone"
-    return common.row("masked language modelling", work, "ms", alone.times(1e3))
+    tinyfm.manual_seed(0)
+    batch, model = batch_of(shape), models.BertForMaskedLM(shape.config)
+    step = step_of(partial(our_loss, model, batch, False), optim.AdamW(model.parameters(), **ADAMW))
+    return products.limit("masked language modelling", str(shape), step, rounds)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -29,6 +29,7 @@ from bench import (  # noqa: E402
     masked_lm,
     multi30k,
     plots,
+    products,
     report,
     scaling,
     train_step,
@@ -510,20 +511,20 @@ def test_the_parts_of_a_step_make_up_the_whole():
 
 def test_watching_a_step_changes_nothing_and_counts_its_products():
     batch, results = train_step.batch_of(SMALL), []
-    plain = [op.__wrapped__ for op in breakdown.registry]
+    plain = [op.__wrapped__ for op in products.registry]
     for watch in (False, True):
         model = train_step.our_model(SMALL)
         model.eval()  # no dropout
-        times, shapes = breakdown.defaultdict(lambda: [0.0, 0.0]), []
+        times, shapes = products.new_times(), []
         if watch:
-            with breakdown.watched(times, shapes):
+            with products.watched(times, shapes):
                 model(**batch).loss.backward()
         else:
             model(**batch).loss.backward()
         results.append([p.grad for p in model.parameters()])
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert plain == [op.__wrapped__ for op in breakdown.registry]
+    assert plain == [op.__wrapped__ for op in products.registry]
     linear = (2 + 2) + (2 + 3 + 2)  # encoder, decoder: of each attention and feed-forward network
     assert len(shapes) == 3 * (linear + 1) + 6 * 3  # the vocabulary, and three attentions
     assert all(forward > 0 and backward > 0 for forward, backward in times.values())
