@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
@@ -193,16 +194,25 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
     starts = iter(range(0, count, size))  # threads share it: each block goes to one of them
 
     def take_blocks() -> None:
-        for start in starts:
-            work(start, min(start + size, count))
+        try:
+            for start in starts:
+                work(start, min(start + size, count))
+        except BaseException:
+            deque(starts, maxlen=0)  # nobody takes another one
+            raise
 
     if threads == 1:
         take_blocks()
         return
+
+    def help_out() -> None:
+        with settings(threads=1):  # blocks within blocks would wait for this very thread
+            take_blocks()
+
     pool = _pool(threads - 1)  # the caller is one of the threads
     with blas.one_thread():
         # A copy of the context: the caller's np.errstate holds in the other threads too.
-        others = [pool.submit(copy_context().run, take_blocks) for _ in range(threads - 1)]
+        others = [pool.submit(copy_context().run, help_out) for _ in range(threads - 1)]
         try:
             take_blocks()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ def set_threads(number: int) -> None:
 
 
 _lock = threading.Lock()
-_users = 0
+_inside: set[int] = set()  # the threads that are within one_thread
 _before = 1
 
 
@@ -54,18 +55,33 @@ _before = 1
 def one_thread() -> Iterator[None]:
     """Products inside run on one thread each: two of ours that each ask for two get in the way.
 
-    (Their workers spin while they wait, and a long attention took ten times as long.)
+    (Their workers spin while they wait, and a long attention took ten times as long.)  What Ctrl-C
+    leaves undone between any two of the lines is made good by the next use at the latest.
     """
-    global _users, _before
+    global _before
+    me = threading.get_ident()
     with _lock:
-        if not _users:
+        if not _inside:
             _before = threads()
-            set_threads(1)
-        _users += 1
+        _inside.add(me)
     try:
+        set_threads(1)
         yield
     finally:
         with _lock:
-            _users -= 1
-            if not _users:
+            if _inside <= {me}:
                 set_threads(_before)
+            _inside.discard(me)
+
+
+def _after_fork() -> None:
+    """A child has one thread, which is not within."""
+    global _lock
+    _lock = threading.Lock()
+    if _inside:
+        set_threads(_before)
+        _inside.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,9 +1,11 @@
 """Blocks of rows on threads, and what surrounds them: settings, forks, errors, BLAS threads."""
 
+import contextvars
 import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import numpy as np
@@ -115,3 +117,52 @@ def test_a_keep_mask_is_one_mask_however_it_is_cut(p):
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     assert abs(whole.mean() - (1 - p)) < 4 * np.sqrt(p * (1 - p) / whole.size)
     assert ops.dropout(np.ones((300, 33)), p=p, seed=7).data.astype(bool).sum() == whole.sum()
+
+
+def test_blocks_within_blocks_come_to_an_end():
+    done = []
+
+    def outer(start, stop):
+        time.sleep(0.02)
+        backend.by_blocks(lambda start, stop: done.append(start), 4, 1)
+
+    with tinyfm.settings(block_bytes=1, threads=2):
+        context = contextvars.copy_context()
+        thread = threading.Thread(
+            target=context.run, args=(backend.by_blocks, outer, 4, 1), daemon=True
+        )
+        thread.start()
+        thread.join(20)
+    assert not thread.is_alive() and sorted(done) == sorted(4 * [0, 1, 2, 3])
+
+
+def test_after_an_error_nobody_takes_another_block():
+    taken = []
+
+    def work(start, stop):
+        taken.append(start)
+        if start == 0:
+            raise ZeroDivisionError
+        time.sleep(0.01)
+
+    with tinyfm.settings(block_bytes=1, threads=2), pytest.raises(ZeroDivisionError):
+        backend.by_blocks(work, 1000, 1)
+    assert len(taken) < 20
+
+
+@pytest.mark.skipif(blas.kernels() == "unknown", reason="NumPy has another BLAS")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_child_of_a_thread_within_blocks_has_openblas_as_before():
+    before = blas.threads()
+    try:
+        blas.set_threads(2)
+        with blas.one_thread():
+            reading, writing = os.pipe()
+            if not (child := os.fork()):
+                os.write(writing, bytes([blas.threads()]))
+                os._exit(0)
+            os.waitpid(child, 0)
+            assert os.read(reading, 1) == bytes([2])
+            assert blas.threads() == 1
+    finally:
+        blas.set_threads(before)

@@ -194,6 +194,21 @@ def test_linear_of_few_rows_and_of_more(rows, dtype):
         assert_allclose(a, b, *TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("offset", [0, 1e4, 1e8, 1e36])
+def test_smoothed_losses_lose_nothing_to_an_offset(offset):
+    z = np.random.default_rng(0).integers(-8, 8, (4, 1000)) * max(1, offset / 2**22) + offset
+    z, labels = z.astype(np.float32), np.array([1, 2, 3, 4])
+    twin = reference.cross_entropy(tinyfm.tensor(z.astype(np.float64)), labels, label_smoothing=0.1)
+    loss = ops.cross_entropy(tinyfm.tensor(z), labels, label_smoothing=0.1)
+    assert_allclose(loss.item(), twin.item(), 2e-6)
+
+
+def test_relu_of_long_doubles():
+    x = tinyfm.tensor(np.array([-1, 2], np.longdouble), requires_grad=True)
+    ops.relu(x).sum().backward()
+    assert_array_equal(x.grad, [0, 1])
+
+
 # -- attention ------------------------------------------------------------------------------------
 
 
@@ -271,6 +286,52 @@ def test_every_path_of_attention_equals_composed(
     for wanted, got in zip(composed, fused, strict=True):
         assert got.dtype == dtype
         assert_allclose(got, wanted, rtol, atol * max(1, np.abs(wanted).max()))
+
+
+def test_backward_may_cut_the_rows_into_other_blocks_than_forward_did():
+    rng, gradients = np.random.default_rng(0), []
+    arrays = [rng.standard_normal((2, 2, 16, 8)) for _ in range(3)]
+    for block_bytes in (64, 1 << 20):
+        q, k, v = (tinyfm.tensor(a, requires_grad=True) for a in arrays)
+        used = [np.full((4, 16, 16), np.nan) for _ in range(20)]  # memory that comes again
+        del used
+        with tinyfm.settings(block_bytes=block_bytes):
+            out = ops.attention(q, k, v, masks.causal())
+        out.sum().backward()
+        gradients.append([q.grad, k.grad, v.grad])
+    for a, b in zip(*gradients, strict=True):
+        assert_allclose(a, b, 1e-10, 1e-12)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 3e38])
+def test_a_forbidden_key_may_hold_anything(value):
+    rng = np.random.default_rng(0)
+    q, k, v = rng.standard_normal((3, 1, 2, 3, 4)).astype(np.float32)
+    wanted = ops.attention(q[:, :, :, :], k[:, :, :2], v[:, :, :2], implementation="composed")
+    k[:, :, 2] = value
+    with np.errstate(invalid="ignore", over="ignore"):
+        got = ops.attention(q, k, v, masks.padding([[1, 1, 0]]))
+        bias = np.zeros((1, 1, 3, 3), np.float32)
+        bias[..., 2] = value
+        biased = ops.attention(q, np.ones_like(k), v, masks.padding([[1, 1, 0]]), bias)
+    assert_allclose(got.data, wanted.data, 1e-5, 1e-6)
+    assert_allclose(biased.data, np.broadcast_to(v[:, :, :2].mean(2, keepdims=True), v.shape), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "shape, keys",
+    [((0, 2, 3, 4), 3), ((2, 0, 3, 4), 3), ((2, 2, 0, 4), 3), ((2, 2, 3, 4), 0)],
+)
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_attention_of_nothing_is_nothing(shape, keys, dropout):
+    q = tinyfm.tensor(np.zeros(shape), requires_grad=True)
+    k = tinyfm.tensor(np.zeros((*shape[:2], keys, 4)), requires_grad=True)
+    relative = tinyfm.tensor(np.zeros((shape[1], shape[2] + keys - 1)), requires_grad=True)
+    out = ops.attention(q, k, k, None, None, relative, dropout=dropout, dropout_seed=1)
+    out.sum().backward()
+    assert out.shape == shape and not out.data.any()
+    assert k.grad.shape == k.shape and not k.grad.any()
+    assert relative.grad.shape == relative.shape and not relative.grad.any()
 
 
 @pytest.mark.parametrize("implementation", ["composed", "fused"])
@@ -361,7 +422,7 @@ def test_linear_cross_entropy_computes_labelled_rows_only():
 
 @pytest.mark.parametrize("mask", [None, masks.causal()], ids=["full", "causal"])
 def test_fused_attention_holds_a_third_of_what_composed_does(mask):
-    x = np.random.default_rng(0).standard_normal((1, 2, 1024, 16)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((1, 2, 2048, 16)).astype(np.float32)
 
     def run(implementation):
         q, k, v = (Tensor(x, requires_grad=True) for _ in range(3))

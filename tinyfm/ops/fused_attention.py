@@ -42,7 +42,7 @@ def fused_attention(
     bare = bias is None and relative_bias is None and mask.sees_all(queries)
     if bias is not None:
         bias4 = np.broadcast_to(bias, (batch, heads, queries, keys))
-    if relative_bias is not None:
+    if relative_bias is not None and queries and keys:
         # Row i of the view starts at entry Tq - 1 - i: a Toeplitz matrix without its memory.
         relative = np.lib.stride_tricks.sliding_window_view(relative_bias, keys, 1)[:, ::-1]
 
@@ -73,15 +73,17 @@ def fused_attention(
             s += relative[head, rows, :seen]
         within = within_reach_of_exp(s)
         allowed = mask.rows(member, queries, keys, rows.start, rows.stop, head)
-        if allowed is not None:
+        if allowed is not None and within:
             s += np.where(allowed[:, 0, :, :seen], s.dtype.type(0), s.dtype.type(-math.inf))
+        elif allowed is not None:  # slower, and right where a forbidden score is inf or NaN
+            np.copyto(s, -math.inf, where=~allowed[:, 0, :, :seen])
         return s, within
 
     def kept(g, rows, seen):
         n = (g.stop - g.start) * (rows.stop - rows.start)
         start = g.start * queries + rows.start
         mask = keep_mask(dropout_seed, dropout, n, keys, q, start)
-        return mask.reshape(g.stop - g.start, -1, keys)[:, :, :seen]
+        return mask.reshape(g.stop - g.start, rows.stop - rows.start, keys)[:, :, :seen]
 
     keep_scale = 0.0 if dropout == 1 else 1 / (1 - dropout)
 
@@ -97,6 +99,7 @@ def fused_attention(
             np.add(top, np.log(total), out=log_sum[g, rows])
         if saved is not None:
             saved[g, rows, :seen] = s
+            saved[g, rows, seen:] = 0  # backward may cut the rows into other blocks
         if dropout:
             s *= kept(g, rows, seen)
             s *= keep_scale
@@ -109,7 +112,9 @@ def fused_attention(
         dot = np.einsum("gid,gid->gi", gradient, out)[:, :, None]
         dq, dk, dv = np.empty_like(q3), np.zeros_like(k3), np.zeros_like(v3)
         dbias = np.zeros((groups, queries, keys), q.dtype) if needs[4] else None
-        drelative = np.zeros((groups, queries + keys - 1), q.dtype) if needs[5] else None
+        drelative = np.zeros((batch, heads, queries + keys - 1), q.dtype) if needs[5] else None
+        if drelative is not None:
+            drelative3 = drelative.reshape(groups, queries + keys - 1)
 
         def backward(g, rows, seen):
             if saved is None:
@@ -135,7 +140,7 @@ def fused_attention(
             if drelative is not None:
                 for i in range(rows.start, rows.stop):
                     first = queries - 1 - i
-                    drelative[g, first : first + seen] += da[:, i - rows.start]
+                    drelative3[g, first : first + seen] += da[:, i - rows.start]
 
         blocks(backward)
         dq *= scale
@@ -145,7 +150,7 @@ def fused_attention(
             dv.reshape(v.shape),
             None,
             None if dbias is None else dbias.reshape(batch, heads, queries, keys),
-            None if drelative is None else drelative.reshape(batch, heads, -1).sum(0),
+            None if drelative is None else drelative.sum(0),
         )
 
     return out.reshape(*q.shape[:3], v.shape[3]), vjp

@@ -141,7 +141,7 @@ def layer_norm(x, weight, bias=None, *, eps=1e-5):
     With h the normalised x and d = g weight: dx = (d - mean d - h mean(d h)) / sqrt(var + eps).
     """
     x = floating(x)
-    _check_gain(x, weight)
+    _check_gain(x, weight, bias)
     xp, shape, rows = array_module(x), x.shape, _as_rows(x)
     y, h, scale = [xp.empty(s, x.dtype) for s in (rows.shape, rows.shape, (len(rows), 1))]
 
@@ -206,9 +206,9 @@ def rms_norm(x, weight, *, eps=1e-6):
     return y.reshape(shape), vjp
 
 
-def _check_gain(x, weight):
-    if weight.shape != x.shape[-1:]:
-        raise ValueError("weight must have one entry for each of the last axis of x")
+def _check_gain(x, weight, bias=None):
+    if weight.shape != x.shape[-1:] or (bias is not None and bias.shape != weight.shape):
+        raise ValueError("weight and bias must have one entry for each of the last axis of x")
 
 
 # -- dropout --------------------------------------------------------------------------------------

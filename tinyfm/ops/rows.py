@@ -33,7 +33,7 @@ def chosen(x, mask):
     takes fifteen times as long on a mask without a pattern.
     """
     xp = array_module(x)
-    if xp is not np:
+    if xp is not np or x.itemsize > 8:
         return xp.where(mask, x, 0)
     bits = np.asarray(mask).astype(f"i{x.itemsize}")
     np.negative(bits, out=bits)  # 1 -> all bits
@@ -130,15 +130,28 @@ def softmax_rows(x, out, within=False, times=1):
     within: what `within_reach_of_exp` says of x without its -inf; True saves the maximum.
     """
     xp, top = array_module(x), x.dtype.type(0)
-    if not within:
-        top = x.max(-1, keepdims=True)
-        top = xp.where(top == -math.inf, 0, top)
-        x = xp.subtract(x, top, out=out)
-    xp.exp(x, out=out)
-    total = row_sum(out)
+    if within:
+        xp.exp(x, out=out)
+    else:
+        top = _shifted(x, out)
+        xp.exp(out, out=out)
+    return top, _normalised(out, times)
+
+
+def _shifted(x, out):
+    """x - max(x) by row into out; returns the maximum (..., 1), 0 where all is -inf."""
+    xp, top = array_module(x), x.max(-1, keepdims=True)
+    top = xp.where(top == -math.inf, 0, top)
+    xp.subtract(x, top, out=out)
+    return top
+
+
+def _normalised(e, times):
+    """Divide rows of exp's values, in place, by their sum, and multiply them; returns the sum."""
+    xp, total = array_module(e), row_sum(e)
     total = xp.where(total == 0, 1, total)
-    out *= times / total
-    return top, total
+    e *= times / total
+    return total
 
 
 def nll_rows(z, out, targets, label_smoothing, times=None):
@@ -149,14 +162,15 @@ def nll_rows(z, out, targets, label_smoothing, times=None):
     """
     xp, width = array_module(z), z.shape[1]
     place = (xp.arange(len(z)), targets)
-    target = z[place][:, None]
+    _shifted(z, out)  # before anything is summed: logits of 1e8 and 1e36 lose nothing
+    target = out[place][:, None]
     if label_smoothing:
-        target = (1 - label_smoothing) * target + label_smoothing / width * row_sum(z)
-    top, total = softmax_rows(z, out, times=1 if times is None else times)
+        mean = out.mean(-1, keepdims=True)
+        target = (1 - label_smoothing) * target + label_smoothing * mean
+    xp.exp(out, out=out)
+    total = _normalised(out, 1 if times is None else times)
     if times is not None:
         if label_smoothing:
             out -= label_smoothing / width * times
         out[place] -= (1 - label_smoothing) * times[:, 0]
-    return xp.log(total) - (
-        target - top
-    )  # in this order: at logits of 1e8 the sum would lose the log
+    return xp.log(total) - target
