@@ -1,14 +1,15 @@
 """The Multi30k anchor: a Transformer of 2.6 million parameters, English to German, in minutes.
 
-    python -m bench.multi30k --data FOLDER --save FOLDER [--steps 8000] [--no-save]
+    python -m bench.multi30k --data FOLDER --save FOLDER [--steps 9000] [--no-save]
 
 --data holds {train,valid,test2016}.bpe.{en,de}.gz: Multi30k lower-cased, tokenised and split with a
 joint BPE of 10,000 merges.  The model and its recipe are the published ones (41.02 BLEU, Wu et al.
 2021, "Good for Misconceived Reasons", Transformer-Tiny): 4 + 4 layers, width 128, 4 heads,
 feed-forward 256, one table for source, target and output, dropout 0.3, label smoothing 0.1, Adam
 (0.9, 0.98) with 2,000 steps of warmup to 0.005 and the inverse square root after them, the mean of
-the last 10 epochs' checkpoints, 5 beams.  Norms come first here, which learns sooner (after 1,000
-steps 25 BLEU instead of 10).
+the last 10 epochs' checkpoints, 5 beams.  Two things differ: norms come first, which learns sooner
+(after 1,000 steps 25 BLEU instead of 10), and the rate falls to 0 over the last 1,000 steps, which
+brings 1.5 BLEU on the validation text, greedy.
 
 BLEU is of lower-cased, tokenised text, as published: sacreBLEU without a tokeniser of its own.
 The training is saved every epoch and goes on where it was cut off when it is called again.  The
@@ -36,7 +37,7 @@ from tinyfm.text import read_lines
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 PAD, START, END, UNKNOWN = range(4)
-WARMUP, PEAK = 2000, 5e-3
+WARMUP, PEAK, COOLDOWN = 2000, 5e-3, 1000
 GOAL = 41.0
 EVERY = 500  # steps from one look at the validation text to the next
 AVERAGED = 10  # checkpoints, one an epoch
@@ -123,9 +124,10 @@ def bleu(made: list[str], references: list[str]) -> tuple[float, str]:
     return metric.corpus_score(made, [references]).score, str(metric.get_signature())
 
 
-def rate(step: int) -> float:
-    """In a line up to PEAK at step WARMUP, then down as 1 / sqrt(step)."""
-    return PEAK * min(step / WARMUP, math.sqrt(WARMUP / max(step, 1)))
+def rate(step: int, steps: int) -> float:
+    """In a line up to PEAK at step WARMUP, then down as 1 / sqrt(step), at last in a line to 0."""
+    rising = PEAK * min(step / WARMUP, math.sqrt(WARMUP / max(step, 1)))
+    return rising * min(1.0, (steps - step + 1) / COOLDOWN)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -134,7 +136,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--data", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--save", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--steps", type=positive_int, default=8000)
+    parser.add_argument("--steps", type=positive_int, default=9000)
     parser.add_argument(
         "--max-tokens", type=positive_int, default=8192, help="of source and target in a batch"
     )
@@ -163,7 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
         return {"bleu": score, "seconds": took}
 
     history = training.fit(
-        model, batches, optimizer, rate, options.steps, clip=None, evaluate=look,
+        model, batches, optimizer, lambda step: rate(step, options.steps), options.steps, clip=None, evaluate=look,
         folder=options.save, resume=resume, keep=AVERAGED,
         evaluate_every=EVERY, save_every=len(batches),
     )  # fmt: skip

@@ -617,9 +617,10 @@ def test_pieces_are_counted_and_joined_again(tmp_path):
 
 
 def test_the_rate_rises_in_a_line_and_falls_as_a_root():
-    assert multi30k.rate(1000) == pytest.approx(multi30k.PEAK / 2)
-    assert multi30k.rate(2000) == pytest.approx(multi30k.PEAK)
-    assert multi30k.rate(8000) == pytest.approx(multi30k.PEAK / 2)
+    assert multi30k.rate(1000, 9000) == pytest.approx(multi30k.PEAK / 2)
+    assert multi30k.rate(2000, 9000) == pytest.approx(multi30k.PEAK)
+    assert multi30k.rate(8000, 9000) == pytest.approx(multi30k.PEAK / 2)
+    assert multi30k.rate(9000, 9000) == pytest.approx(multi30k.rate(9000, 99999) / 1000)
 
 
 def test_the_model_has_the_published_size():
