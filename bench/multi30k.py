@@ -165,8 +165,8 @@ def main(arguments: list[str] | None = None) -> None:
         return {"bleu": score, "seconds": took}
 
     history = training.fit(
-        model, batches, optimizer, lambda step: rate(step, options.steps), options.steps, clip=None, evaluate=look,
-        folder=options.save, resume=resume, keep=AVERAGED,
+        model, batches, optimizer, lambda step: rate(step, options.steps), options.steps,
+        clip=None, evaluate=look, folder=options.save, resume=resume, keep=AVERAGED,
         evaluate_every=EVERY, save_every=len(batches),
     )  # fmt: skip
     model.eval()
