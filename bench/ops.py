@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
 import statistics
 import subprocess
 import sys
@@ -302,17 +303,22 @@ def single_costs(torch: Any, rounds: int, sizes: Sizes) -> Iterator[Row]:
 
 
 def import_seconds(rounds: int) -> float:
-    """Median seconds that `import tinyfm` takes in a new process that has imported NumPy."""
+    """Median seconds that `import tinyfm` takes in a new process that has imported NumPy.
+
+    Compiled, as pip leaves it: where this process may write no .pyc files, those still may.
+    """
     code = (
         "import time, numpy; start = time.perf_counter(); import tinyfm; "
         "print(time.perf_counter() - start)"
     )
     root = str(Path(__file__).parents[1])
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
     def once():
         run = subprocess.run(
-            [sys.executable, "-c", code], cwd=root, capture_output=True, check=True, text=True
-        )
+            [sys.executable, "-c", code],
+            env=environment, cwd=root, capture_output=True, check=True, text=True,
+        )  # fmt: skip
         return float(run.stdout)
 
     once()  # the first one may compile the sources
