@@ -86,7 +86,7 @@ def rows_of(work: str, *options: str, goals: tuple[float, ...] = (), seconds: fl
 
 
 def embedded(options: argparse.Namespace, *others: str) -> list[Any]:
-    return rows_of("embedded Korean-English", *others, goals=(90, 70), seconds=240)
+    return rows_of("embedded Korean-English", *others, goals=(90, 70), seconds=120)
 
 
 def multi30k(options: argparse.Namespace, *others: str) -> list[Any]:
