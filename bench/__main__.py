@@ -4,7 +4,7 @@
 
 Runs the benches one after the other, each in a process of its own, then bench.report, and prints
 the rows that have a goal.  --text: the text for bench.characters (tiny Shakespeare), which is left
-out without it.  Nothing else should run on the machine meanwhile; it takes about half an hour.
+out without it.  Nothing else should run on the machine meanwhile; it takes some twenty minutes.
 bench.multi30k, bench.translation and others that measure what is learnt are run by themselves.
 """
 
@@ -62,7 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             extra = ("--text", str(options.text))
         print(f"\n== {name}", flush=True)
-        subprocess.run([sys.executable, "-m", f"bench.{module}", *extra], check=True)
+        status = subprocess.run([sys.executable, "-m", f"bench.{module}", *extra]).returncode
+        if status:  # it has said why
+            sys.exit(status)
         done.append(name)
     report.main()
     rows = with_goals([d for d in report.documents() if d["name"] in done])

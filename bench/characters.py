@@ -226,21 +226,28 @@ def new_sides(text: Text, recipe: Recipe) -> tuple[Side, Side | None]:
     return our_side(model), their_side(torch, model, recipe)
 
 
-def compare(text: Text, recipe: Recipe, steps: int, rounds: int) -> list[dict[str, Any]]:
-    ours, theirs = new_sides(text, recipe)
-    windows = next(text.batches(recipe))
+def timed(
+    work: str, ours: Side, theirs: Side | None, windows: np.ndarray, rounds: int
+) -> tuple[common.Timing, common.Timing | None]:
+    """A step of both sides in turns, after both have given the same loss and norm of gradient."""
     if theirs is not None:
         values = []
         for side in (ours, theirs):
             loss = side.loss(windows)
             loss.backward()
             values.append([np.float32(loss.item()), np.float32(side.norm())])
-        common.assert_same("character model", *values)
-    mine, other = common.alternate(
+        common.assert_same(work, *values)
+    return common.alternate(
         lambda: ours.step(windows, PEAK),
         None if theirs is None else lambda: theirs.step(windows, PEAK),
         rounds,
     )
+
+
+def compare(text: Text, recipe: Recipe, steps: int, rounds: int) -> list[dict[str, Any]]:
+    ours, theirs = new_sides(text, recipe)
+    windows = next(text.batches(recipe))
+    mine, other = timed("character model", ours, theirs, windows, rounds)
     reached = None if other is None else mine.median[0] <= GOAL * other.median[0]
     rows = [
         common.row(

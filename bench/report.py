@@ -34,7 +34,8 @@ tokenised text, as in the section on `bench.multi30k`, and cannot be compared wi
 Spread is median / fastest, of the side where it is larger. Far above 1 means that other programs
 were running on the machine: such a row says little about either side.
 
-The rows of speed come from one run of `python -m bench`. OpenBLAS picks its kernels by the
+The rows of speed come from one run of `python -m bench`, and those of small ops from
+`python -m bench --only ops ops_default_allocator` on the same day. OpenBLAS picks its kernels by the
 processor ("OpenBLAS for" says which), as it does for a user; the variable OPENBLAS_CORETYPE must
 not be set.
 
@@ -105,7 +106,7 @@ def quoted(documents: list[dict[str, Any]]) -> str:
                 f"{f'**{ratio}**' if row['reached'] else ratio} | {row['goal']} |"
             )
     versions = {k: v for d in found for k, v in (d["versions"] | d["peers"]).items()}
-    said = ", ".join(f"{k} {v}" for k, v in versions.items() if k not in ("tinyfm",))
+    said = ", ".join(f"{k} {v}" for k, v in versions.items() if k != "tinyfm")
     machines = dict.fromkeys(f"{d['machine']['cpu']}, {d['machine']['cores']} cores" for d in found)
     dates = dict.fromkeys(d["date"][:10] for d in found)
     lines += ["", f"{'; '.join(machines)}; {', '.join(dates)}; {said}."]

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from bench import THREADS, common
-from bench.characters import PEAK, Recipe, Side, our_side, their_side
+from bench.characters import PEAK, Recipe, Side, our_side, their_side, timed
 from tinyfm import blas, models
 from tinyfm.backend import keep_memory, manual_seed, settings
 from tinyfm.demos.cli import positive_int
@@ -69,19 +69,8 @@ def compare(recipe: Recipe, work: str, rounds: int, threads: int = THREADS) -> d
     ours, theirs = sides["tinyfm"], sides["torch"]
     assert ours is not None
     set_threads(threads)
-    if theirs is not None:
-        values = []
-        for side in (ours, theirs):
-            loss = side.loss(windows)
-            loss.backward()
-            values.append([np.float32(loss.item()), np.float32(side.norm())])
-        common.assert_same(work, *values)
     with settings(threads=threads):
-        mine, other = common.alternate(
-            lambda: ours.step(windows, PEAK),
-            None if theirs is None else lambda: theirs.step(windows, PEAK),
-            rounds,
-        )
+        mine, other = timed(work, ours, theirs, windows, rounds)
     return common.row(
         "scaling", work, "ms", mine.times(1e3), None if other is None else other.times(1e3),
         peer="torch",

@@ -223,6 +223,7 @@ def by_blocks(work: Callable[[int, int], None], count: int, bytes_each: int) -> 
 
 def by_rows(work: Callable[..., None], first: Array, *others: Array | None) -> None:
     """Call work on the same blocks of rows of all arrays (None stays None); whole on a GPU."""
+    # What is one block anyway is taken whole here already: a token's few rows pay for each call.
     if not isinstance(first, np.ndarray) or first.nbytes <= _settings.get().block_bytes:
         work(first, *others)
         return
