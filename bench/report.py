@@ -35,9 +35,9 @@ Spread is median / fastest, of the side where it is larger. Far above 1 means th
 were running on the machine: such a row says little about either side.
 
 The rows of speed come from one run of `python -m bench`, and those of small ops from
-`python -m bench --only ops ops_default_allocator` on the same day. OpenBLAS picks its kernels by the
-processor ("OpenBLAS for" says which), as it does for a user; the variable OPENBLAS_CORETYPE must
-not be set.
+`python -m bench --only ops ops_default_allocator` on the same day. OpenBLAS picks its kernels by
+the processor ("OpenBLAS for" says which), as it does for a user; the variable OPENBLAS_CORETYPE
+must not be set.
 
 ![Time over the peer's time, with the goals](goals.png)
 """

@@ -1,6 +1,6 @@
 """Train a Transformer to translate, score it, and translate with it.
 
-    python -m tinyfm.demos.translate                learns Korean to English in half a minute
+    python -m tinyfm.demos.translate                learns Korean to English in a minute
     python -m tinyfm.demos.translate --model FOLDER --text "나는 사과를 먹었다."
     python -m tinyfm.demos.translate --model FOLDER < lines.txt      (on a terminal: a prompt)
     python -m tinyfm.demos.translate --train en.txt de.txt --test test.en test.de
