@@ -9,6 +9,7 @@ import json
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 import tinyfm
 from bench import THREADS
 from tinyfm import backend, blas
+from tinyfm.demos import cli
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -80,6 +82,11 @@ def _cpu_model() -> str:
     info = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
     name = info.get("model name", platform.machine())
     return f"{name} (family {info.get('cpu family', '?')}, model {info.get('model', '?')})"
+
+
+def command(main: Callable[[], None]) -> None:
+    """Run a bench as tinyfm's commands are run: bad input is one line and status 2, Ctrl-C 130."""
+    sys.exit(cli.run(lambda _: main(), cli.Parser(prog=Path(sys.argv[0]).stem), []))
 
 
 # -- timing ---------------------------------------------------------------------------------------

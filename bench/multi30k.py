@@ -216,4 +216,4 @@ def result_rows(
 
 
 if __name__ == "__main__":
-    main()
+    common.command(main)

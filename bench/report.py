@@ -137,4 +137,4 @@ def main(folder: Path = common.RESULTS) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    common.command(main)

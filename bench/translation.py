@@ -166,4 +166,4 @@ def _run(row: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    common.command(main)

@@ -197,6 +197,20 @@ def test_the_other_benches_explain_themselves(bench, option):
     assert done.returncode == 0 and option in done.stdout
 
 
+@pytest.mark.parametrize(
+    "command",
+    [["characters", "--text", "FILE"], ["multi30k", "--data", "FILE", "--save", "FILE/run"]],
+    ids=lambda command: command[0],
+)
+def test_a_missing_file_is_one_line(command, tmp_path):
+    missing = str(tmp_path / "nothing")
+    name, *options = (part.replace("FILE", missing) for part in command)
+    done = run(["-m", f"bench.{name}", *options])
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{name}: {missing}")
+
+
 SMALL = train_step.Size(d=16, heads=2, layers=1, ffn=24, batch=9, length=8)
 
 
