@@ -35,25 +35,27 @@ class Shape(NamedTuple):
     faster: float | None  # the goal: so many times as many tokens a second as the peer
     beams: int = 1
 
+    @property
+    def gpt(self) -> bool:
+        return isinstance(self.config, models.GPT2Config)
+
     def __str__(self) -> str:
         c = self.config
-        gpt = isinstance(c, models.GPT2Config)
-        sizes = (c.n_layer, c.n_embd) if gpt else (c.num_decoder_layers, c.d_model)
+        sizes = (c.n_layer, c.n_embd) if self.gpt else (c.num_decoder_layers, c.d_model)
         return (
-            f"{'GPT-2' if gpt else 'T5'}, {sizes[0]} layers x {sizes[1]}, V {c.vocab_size}, "
+            f"{'GPT-2' if self.gpt else 'T5'}, {sizes[0]} layers x {sizes[1]}, V {c.vocab_size}, "
             f"{PROMPT} + {self.new} tokens" + (f", {self.beams} beams" if self.beams > 1 else "")
         )
 
     def model(self) -> Any:
-        gpt = isinstance(self.config, models.GPT2Config)
-        kind = models.GPT2LMHeadModel if gpt else models.T5ForConditionalGeneration
+        kind = models.GPT2LMHeadModel if self.gpt else models.T5ForConditionalGeneration
         tinyfm.manual_seed(0)
         return kind(self.config)
 
     def without_size(self) -> Shape:
         """As many layers, heads, tokens and beams, two numbers for each head and few words."""
         c, sizes = self.config, {"vocab_size": 64}
-        if isinstance(c, models.GPT2Config):
+        if self.gpt:
             sizes |= {"n_embd": 2 * c.n_head}
         else:
             sizes |= {"d_model": 2 * c.num_heads, "d_kv": 2, "d_ff": 4}

@@ -47,7 +47,7 @@ def fused_attention(
         relative = np.lib.stride_tricks.sliding_window_view(relative_bias, keys, 1)[:, ::-1]
 
     def blocks(work):
-        """work(groups, rows, keys that the rows may see), over blocks of at most block_bytes."""
+        """work(groups, rows, keys that the rows may see), over blocks of some block_bytes."""
         row_bytes = keys * q.itemsize
         step = max(1, min(queries, block_bytes() // max(1, row_bytes)))
 
